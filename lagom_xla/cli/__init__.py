@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `lagom-xla COMMAND`, a module of commands/ for each.
+"""The command line: `lagom-xla COMMAND`. The commands are in commands/.
 
-Imports take a while, and Ctrl-C may come during any of them. So this module,
+Imports take a while, and Ctrl-C may interrupt any of them. So this module,
 which is imported first, imports almost nothing.
 """
 
@@ -14,7 +14,7 @@ import sys
 
 # The built-in core of `signal`, which itself is slow to import.
 _signal = importlib.import_module("_signal")
-# Shells report this plus the signal's number for a process that a signal ended.
+# Shells report this plus the signal's number if a signal ended the process.
 SIGNALED = 128
 _STDERR = 2
 
@@ -32,7 +32,7 @@ def run() -> None:
 
 
 def end_now(reason: str, exit_status: int) -> None:
-  """Ends the process, with a line that says who stopped it."""
+  """Ends the process, with a line that says what stopped it."""
   try:
     # Not with `print`, which the signal may have interrupted.
     os.write(_STDERR, f"lagom-xla: stopped by {reason}.\n".encode())
@@ -47,8 +47,8 @@ def _end_by_ctrl_c(number: int, _: object) -> None:
 def _end_quickly(exit_status: object) -> None:
   """Runs exit handlers and ends the process, without slow teardown.
 
-  Returns if Python has to end the process, to print `exit_status` or to wait
-  for a thread.
+  Returns if Python itself must end the process, to print `exit_status` or to
+  wait for a thread.
   """
   import atexit
   import threading
@@ -62,6 +62,6 @@ def _end_quickly(exit_status: object) -> None:
     for stream in (sys.stdout, sys.stderr):
       if stream is not None:
         stream.flush()
-  except (OSError, ValueError):  # Python reports that.
+  except (OSError, ValueError):  # Python reports it.
     return
   os._exit(exit_status or 0)

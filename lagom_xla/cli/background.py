@@ -31,12 +31,12 @@ if TYPE_CHECKING:
   from lagom_xla.live import gpu
   from lagom_xla.tuner import tuning as tuning_lib
 
-# The lowest, so that the training process's own threads never wait for it.
+# The lowest priority, so that the training process's threads never wait.
 _NICENESS = 19
 
 
 def main() -> None:
-  """Does the folder's task, and writes the results there."""
+  """Runs the folder's task, and writes the results there."""
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   worker.end_with(parent)
   os.nice(_NICENESS)
@@ -53,23 +53,23 @@ def main() -> None:
   except errors.LagomError as error:
     _say(folder, error=str(error))
   except errors.Stopped as stop:
-    _say(folder, error=f"stopped by {stop.reason} before anything was found")
+    _say(folder, error=f"stopped by {stop.reason} before any result")
   stopping.end(0)
 
 
 def _search(folder: pathlib.Path, task: gpu.Task) -> None:
-  """Tunes the step, and writes one proposal after the other."""
+  """Tunes the step, and writes one proposal after another."""
   from lagom_xla.live import gpu
 
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
-  # The training process runs proposals next, so they are proven to compile.
+  # The training process runs the proposals, so they are proven to compile.
   with options.workers(arguments, generates_code=True) as workers:
     target = _target(folder)
     if workers is not None:
       target = target.with_workers(workers)
     tuning = _tuned(folder, target, task)
-    # From here on a proposal is written even if the time is up.
+    # From here on, proposals are written even if the time is up.
     stopping.end_time_budget()
     search = tuning.search
     if not tuning.plan.xla.is_default:
@@ -93,7 +93,7 @@ def _search(folder: pathlib.Path, task: gpu.Task) -> None:
 def _tuned(
   folder: pathlib.Path, target: target_lib.Target, task: gpu.Task
 ) -> tuning_lib.Tuning:
-  """Tunes by the task's trace, or by predictions if it is unusable."""
+  """Tunes with the task's trace, or with predictions if it is unusable."""
   from lagom_xla.search.xla import arms
   from lagom_xla.tuner import tuner
 

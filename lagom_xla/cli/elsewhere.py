@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Elsewhere: a process that lowers one target, for one number of devices.
+"""A process that lowers one target for one number of devices.
 
     python -m lagom_xla.cli.elsewhere FILE PARENT < TASK
 
-A program that makes its mesh on import gets as many devices as JAX started
-with, and JAX starts once per process. FILE gets the HLO module, or a line of
-JSON that says why there is none.
+A program that makes its mesh on import uses all devices that JAX started with,
+and JAX starts once per process. FILE gets the HLO module, or a line of JSON
+that says why there is none.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MOST_WORDS = 400
 def loader(
   text: str, arguments: Mapping[str, str]
 ) -> Callable[[cluster_lib.Cluster], target_lib.Target]:
-  """Returns what loads a target for each cluster, in this process if possible.
+  """Returns a function that loads a target for a cluster.
 
-  `text` names the target on the command line, and `arguments` are keyword
-  arguments for its function.
+  It loads in this process if possible. `text` is the target on the command
+  line, and `arguments` are keyword arguments for its function.
   """
   from lagom_xla.compile import load as load_lib
   from lagom_xla.compile import target as target_lib
@@ -45,7 +45,7 @@ def loader(
 
   def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
     nonlocal first
-    # A program that makes its mesh of the devices it is given is a step.
+    # A program that makes its mesh from the given devices is a step.
     if (
       first is not None
       and cluster.num_devices != first.cluster.num_devices
@@ -63,7 +63,7 @@ def loader(
 def _lowered(
   text: str, cluster: cluster_lib.Cluster, arguments: Mapping[str, str]
 ) -> target_lib.Target:
-  """A target, lowered in a process of its own."""
+  """A target, lowered in a separate process."""
   from lagom_xla.compile import target as target_lib
   from lagom_xla.passes import hlo
 
@@ -72,7 +72,7 @@ def _lowered(
     file = folder / "lowered"
     done = subprocess.run(
       [sys.executable, "-m", __name__, str(file), str(os.getpid())],
-      # Like the processes that compile, it never uses the GPUs.
+      # It never uses the GPUs, like compile processes.
       env={
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -97,7 +97,7 @@ def _lowered(
 
 
 def main() -> None:
-  """Lowers the target of the task, and writes what came of it."""
+  """Lowers the target of the task, and writes the result."""
   file, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   from lagom_xla.compile import worker
 
@@ -120,7 +120,7 @@ def main() -> None:
   except errors.LagomError as error:
     content = json.dumps({"reason": str(error)}).encode()
   file.write_bytes(content)
-  os._exit(0)  # Threads that the program left running need not end.
+  os._exit(0)  # Does not wait for the program's threads.
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main program: parses the command line and runs a command.
 
-Each command has a function `add(commands)`, which describes its arguments and
-names the function that runs it. That imports only argparse, so help is instant;
-JAX is imported when a command runs, after the environment is set up.
+Each command has a function `add(commands)`, which adds its arguments and the
+function that runs it. It imports only argparse, so help is instant. JAX is
+imported when a command runs, after the environment is set up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lagom_xla.cli.commands import plan
 from lagom_xla.cli.commands import tune
 from lagom_xla.cli.commands import whatif
 
-# In the order in which help lists them.
+# In the order of the help.
 _COMMANDS = (
   *(inspect.add, tune.add, plan.add_report, inspect.add_explain),
   *(plan.add_verify, whatif.add, inspect.add_profile, flags.add),
@@ -59,7 +59,8 @@ predicted unless a profile measured them."""
 
 
 # New objects between two garbage collections. A search holds modules of 100,000
-# instructions, each an object; Python's default, 700, took a fifth of its time.
+# instructions, each an object. With Python's default of 700, garbage collection
+# took a fifth of its time.
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 # The exit status of a bug, EX_SOFTWARE in sysexits.h.
 _UNFORESEEN = 70
@@ -73,11 +74,11 @@ def run() -> None:
 
 
 def _prepare_environment() -> None:
-  """Sets what must be set before JAX is imported."""
+  """Sets the variables that must be set before JAX is imported."""
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   if not processes.has_gpus():
-    # Keeps JAX from looking for GPUs that are not there.
+    # Without GPUs, JAX must not look for them.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
@@ -143,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> None:
           print(f"  {said}", file=sys.stderr)
     sys.exit(2)
   except OSError:
-    raise  # Also when the reader of the output has gone away.
+    raise  # For example because the output's reader closed the pipe.
   except Exception as error:
     if arguments.debug:
       raise

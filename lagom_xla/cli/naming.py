@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short names of the configs that a command compiles.
 
-A config without a name is named by how it differs from the most similar one so
-far: a search changes one thing at a time.
+A config without a name gets its differences from the most similar earlier
+config, because a search changes one thing at a time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
 
 _PREFIX = "xla_gpu_"
-# More are counted.
+# Most differences in a name; the others are counted.
 _MOST_PARTS = 2
 
 
 class Names:
-  """Names of configs: those given, today's, and all that were asked for."""
+  """Names of configs: the given ones, today's, and all that were looked up."""
 
   def __init__(self, named: Iterable[tuple[config_lib.XlaConfig, str]] = ()):
     self._named = named
@@ -36,14 +36,14 @@ class Names:
     return [*self._named, today]
 
   def __call__(self, config: config_lib.XlaConfig) -> str:
-    """A config's name, or how it differs from the most similar one so far."""
+    """A config's name, or its differences from the most similar one so far."""
     for other, name in self._known:
       if other == config:
         return name
     differences = min(
       (_differences(config, other) for other, _ in self._known), key=len
     )
-    # A search changed the last ones most recently.
+    # A search changed the last options most recently.
     words = ", ".join(differences[-_MOST_PARTS:])
     if len(differences) > _MOST_PARTS:
       words += f" and {len(differences) - _MOST_PARTS} more"
@@ -54,7 +54,10 @@ class Names:
 def of_arms(
   target: target_lib.Target,
 ) -> Iterator[tuple[config_lib.XlaConfig, str]]:
-  """What a search tries first, looked up while the first one compiles."""
+  """The configs that a search tries first.
+
+  Looked up while the first one compiles.
+  """
   if not target.is_read_only:
     for arm in arms_lib.known(target.cluster).arms:
       yield arm.config, arm.title
@@ -63,7 +66,7 @@ def of_arms(
 def _differences(
   config: config_lib.XlaConfig, other: config_lib.XlaConfig
 ) -> list[str]:
-  """How a config differs from another one."""
+  """The differences between two configs."""
   found = [
     f"{name.removeprefix(_PREFIX)}={_value(name, str(value))}"
     for name, value in config.options.items()
@@ -94,7 +97,7 @@ def _differences(
 
 
 def _value(name: str, value: str) -> str:
-  """A value; numbers of bytes in MB only."""
+  """A value in words; numbers of bytes are in MB."""
   if name.endswith("_bytes") and value.isdecimal():
     return in_words.megabytes(int(value))
   return in_words.option(name, value)

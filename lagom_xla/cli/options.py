@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What commands share: options, and what they load and write with them.
+"""Shared options of commands, and functions that load and write with them.
 
-Compiles run in worker processes and use the user's cache. Workers import JAX
-while the command lowers its target, so they are started first.
+Compiles run in worker processes and use the user's cache. Workers start first,
+because they import JAX while the command lowers its target.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def add_command(
   text: str,
   examples: str,
 ) -> argparse.ArgumentParser:
-  """Adds a command that a function runs, and returns its parser.
+  """Adds a command and returns its parser.
 
-  `text` is its help in one sentence; `examples` stand below the options.
+  `text` is its help in one sentence. `examples` follow the options.
   """
   command = commands.add_parser(
     name,
@@ -61,21 +61,20 @@ def add_command(
     description=textwrap.fill(text),
     epilog=examples,
     formatter_class=argparse.RawDescriptionHelpFormatter,
-    # absl has a -v of its own, which nothing here reads.
+    # Overrides absl's own -v.
     conflict_handler="resolve",
   )
   command.add_argument(
     "--debug",
     action="store_true",
-    help="also print an error's traceback",
+    help="also print the traceback of an error",
   )
   loudness = command.add_mutually_exclusive_group()
   loudness.add_argument(
     "-q",
     "--quiet",
     action="store_true",
-    help="print only errors, the names of written files, and results that you"
-    " ask for",
+    help="print only errors, the names of written files, and requested results",
   )
   loudness.add_argument(
     "-v", "--verbose", action="store_true", help="show every table"
@@ -85,7 +84,7 @@ def add_command(
 
 
 def add_target(command: argparse.ArgumentParser) -> None:
-  """Adds TARGET, its cluster and --arg, which `load_target` reads."""
+  """Adds TARGET, --cluster and --arg, for `load_target`."""
   command.add_argument("target", metavar="TARGET", help="see below")
   add_cluster(command)
   add_processes(command)
@@ -93,7 +92,7 @@ def add_target(command: argparse.ArgumentParser) -> None:
 
 
 def add_arg(command: argparse.ArgumentParser) -> None:
-  """Adds --arg, which `keywords` reads."""
+  """Adds --arg, for `keywords`."""
   command.add_argument(
     "--arg",
     action="append",
@@ -149,14 +148,14 @@ def add_compiling(command: argparse.ArgumentParser) -> None:
     type=_num_workers,
     metavar="N",
     default=os.environ.get("LAGOM_XLA_WORKERS"),
-    help="processes that compile (default: $LAGOM_XLA_WORKERS, or one per"
+    help="number of compile processes (default: $LAGOM_XLA_WORKERS, or one per"
     " core); with 0 the command compiles itself, and an abort in XLA ends it",
   )
   command.add_argument(
     "--no-cache",
     action="store_true",
     help="do not use the cache of compiles, which is in"
-    " $XDG_CACHE_HOME/lagom_xla, or where LAGOM_XLA_CACHE says (a folder, or"
+    " $XDG_CACHE_HOME/lagom_xla unless LAGOM_XLA_CACHE is set (to a folder, or"
     " off)",
   )
 
@@ -172,8 +171,8 @@ def add_profile(command: argparse.ArgumentParser) -> None:
   command.add_argument(
     "--profile",
     metavar="DIR",
-    help="a trace of this step from jax.profiler.trace: its measured costs"
-    " replace predictions, and scale those of what it lacks",
+    help="a trace of this step from jax.profiler.trace: measured costs replace"
+    " predictions, and scale the predictions for the rest",
   )
 
 
@@ -182,7 +181,7 @@ def add_pictures(command: argparse.ArgumentParser) -> None:
   command.add_argument(
     "--report",
     metavar="FILE",
-    help="write an HTML page: the verdict, timelines, who slows whom",
+    help="write an HTML page: the verdict, timelines, and slowdowns",
   )
   add_trace(command)
 
@@ -192,7 +191,8 @@ def add_trace(command: argparse.ArgumentParser) -> None:
   command.add_argument(
     "--trace",
     metavar="FILE",
-    help="write the timelines for ui.perfetto.dev, such as trace.json.gz",
+    help="write the timelines for ui.perfetto.dev, to a file such as"
+    " trace.json.gz",
   )
 
 
@@ -202,8 +202,8 @@ def add_time_budget(command: argparse.ArgumentParser) -> None:
     "--time-budget",
     type=_seconds,
     metavar="TIME",
-    help="stop after this time, such as 120s, 5m or 1h, and keep the best so"
-    " far; Ctrl-C and SIGTERM do the same",
+    help="stop after this time, such as 120s, 5m or 1h, and keep the best"
+    " result so far; Ctrl-C and SIGTERM do the same",
   )
 
 
@@ -217,7 +217,7 @@ def _seconds(text: str) -> float:
 
 
 def check_target(arguments: argparse.Namespace) -> None:
-  """Checks at once what needs no JAX of the arguments of `add_target`."""
+  """Checks the arguments of `add_target` as far as possible without JAX."""
   from lagom_xla.compile import source
 
   keywords(arguments)
@@ -229,8 +229,7 @@ def cluster_of(arguments: argparse.Namespace) -> cluster_lib.Cluster:
   """The cluster of --cluster, with --processes-per-node.
 
   Raises:
-    ClusterError: it is unknown, or so many processes cannot share its GPUs
-      equally.
+    ClusterError: it is unknown, or the processes cannot share its GPUs equally.
   """
   from lagom_xla import cluster as cluster_lib
 
@@ -259,7 +258,7 @@ def keywords(arguments: argparse.Namespace) -> dict[str, str]:
 def at_work(
   arguments: argparse.Namespace, *, lines: bool = False, num_early: int = 1
 ) -> Iterator[tuple[progress.Bar, pool_lib.Pool | None]]:
-  """A command's progress, with or without lines, and its workers."""
+  """A command's progress bar, with or without lines, and its workers."""
   from lagom_xla.cli import progress
 
   with (
@@ -280,7 +279,7 @@ def workers(
   generates_code: bool = False,
   num_early: int = 1,
 ) -> Iterator[pool_lib.Pool | None]:
-  """The workers that `add_compiling`'s arguments ask for; None for none."""
+  """The workers for `add_compiling`'s arguments; None without workers."""
   if arguments.workers == 0:
     yield None
     return
@@ -302,7 +301,7 @@ def load_target(
   bar: progress.Bar,
   workers: pool_lib.Pool | None,
 ) -> target_lib.Target:
-  """The target that the arguments of `add_target` describe."""
+  """The target for the arguments of `add_target`."""
   bar.say(f"lowering {arguments.target}")
   from lagom_xla.compile import load
   from lagom_xla.costs.nccl import environment as nccl_environment
@@ -324,9 +323,9 @@ def load_target(
 def watched(
   load: Callable[[], target_lib.Target], *, is_beaten: bool = False
 ) -> target_lib.Target:
-  """A target, loaded so that what it makes of its compile is known from now on.
+  """Loads a target, and records how its program changes the compile.
 
-  `is_beaten` is whether a plan has the last word over that.
+  `is_beaten`: whether a plan overrides these changes.
   """
   from lagom_xla.compile import source
   from lagom_xla.flags import environment
@@ -334,7 +333,8 @@ def watched(
   from lagom_xla.flags import own_flags
   from lagom_xla.search.xla import memory_pool
 
-  memory_pool.share()  # With one that JAX cannot take it loads no plugin.
+  # Checked first, because JAX loads no plugin with an invalid share.
+  memory_pool.share()
   with own_flags.watched() as own:
     target = load()
   jit_options.check(target.jit_options, source.place_of)
@@ -348,7 +348,7 @@ def inspected(
   bar: progress.Bar,
   workers: pool_lib.Pool | None,
 ) -> tuple[target_lib.Target, step_lib.Step, Priced]:
-  """The target, its step as it runs today, and what the profile says of it."""
+  """The target, its step as it runs today, and its profile with costs."""
   target = load_target(arguments, bar, workers)
   from lagom_xla.cli import naming
   from lagom_xla.tuner import tuner
@@ -364,7 +364,7 @@ def inspected(
 
 
 class Priced(NamedTuple):
-  """A profile and what it says of costs; None where all are predicted."""
+  """A profile and its costs; None if all costs are predicted."""
 
   profile: profile_lib.Profile | None = None
   costs: costing_lib.Costing | None = None
@@ -374,7 +374,7 @@ class Priced(NamedTuple):
 def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
   """Prices steps inside the block by the profile in a folder, if given.
 
-  The profile is assumed to have run with the XLA_FLAGS of this process.
+  Assumes that the profiled run had the XLA_FLAGS of this process.
   """
   if folder is None:
     yield Priced()
@@ -403,7 +403,7 @@ def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
 
 
 def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
-  """Checks that a profile has a part at least of the step."""
+  """Checks that a profile covers at least a part of the step."""
   from lagom_xla.costs import step as step_lib
 
   if arguments.profile is None:
@@ -421,7 +421,7 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
 def advised(
   target: target_lib.Target, step: step_lib.Step, bar: progress.Bar
 ) -> tuple[explanation_lib.Advice, ...]:
-  """What to change in the program, each change compiled."""
+  """Advice on the program; each change is compiled."""
   from lagom_xla.cli import naming
   from lagom_xla.explain import advice
 
@@ -433,7 +433,7 @@ def advised(
 def warn_of_repeated_work(
   target: target_lib.Target, step: step_lib.Step
 ) -> None:
-  """Warns of products that GPUs repeat instead of sharing."""
+  """Warns of matrix products that GPUs repeat instead of sharing."""
   from lagom_xla.compile import repeated_work
 
   if warning := repeated_work.warning(target, step.analysis.gemm_flops):
@@ -441,7 +441,7 @@ def warn_of_repeated_work(
 
 
 def check_pictures(arguments: argparse.Namespace) -> None:
-  """Checks before any work is done that pictures can be drawn and written.
+  """Checks, before any work, that pictures can be drawn and written.
 
   Raises:
     OutputError: they cannot.
@@ -453,11 +453,11 @@ def check_pictures(arguments: argparse.Namespace) -> None:
     report.check_can_render()
   for name in filter(None, (page, getattr(arguments, "trace", None))):
     if reason := _obstacle(pathlib.Path(name).resolve()):
-      raise errors.OutputError(f"{name} cannot be written: {reason}.")
+      raise errors.OutputError(f"Cannot write {name}: {reason}.")
 
 
 def _obstacle(file: pathlib.Path) -> str:
-  """Why a file cannot be written; "" where it can."""
+  """Why a file cannot be written; "" if it can."""
   from lagom_xla.validation import whole_files
 
   if not file.parent.is_dir():
@@ -477,9 +477,9 @@ def write_trace(
   profile: profile_lib.Profile | None,
   runs: Sequence[tuple[str, step_lib.Step, step_lib.Configuration]] = (),
 ) -> list[pathlib.Path]:
-  """Writes the trace of --trace, if asked for, and returns its file.
+  """Writes the trace for --trace, if given, and returns its file.
 
-  It has the profile, which is measured, and `runs`, which are predicted: each a
+  The trace has the measured profile and the predicted `runs`. Each run is a
   name, a step and settings.
   """
   if not arguments.trace:
@@ -498,7 +498,7 @@ def write_trace(
 
 
 def measured_us(profile: profile_lib.Profile | None) -> float | None:
-  """A profile's step time; None if it has no whole step."""
+  """A profile's step time; None if it has no complete step."""
   if profile is None or not profile.whole_steps:
     return None
   return profile.step_time_us

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of a command: its result on stdout, everything else on stderr.
 
-A target is a program that prints, and so do the libraries it loads, some of
-them below Python or at exit. So a running command keeps the process's stdout to
-itself and sends all other output to stderr. A command goes on if its stderr is
-closed or full.
+A target's program may print, and so may the libraries that it loads, even below
+Python or at exit. So a running command keeps the process's stdout to itself and
+sends all other output to stderr. A command continues if its stderr is closed or
+full.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from lagom_xla import errors
 if TYPE_CHECKING:
   import rich.console
 
-# If nothing sets a width: what mail, logs and editors show.
+# Default width, which fits mail, logs and editors.
 _WIDTH = 80
 
-# Our own warnings come from here.
+# The folder of our own warnings.
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
-# Where results go; None is the process's stdout, before a command keeps it.
+# The stream for results; None for the process's stdout, before a command runs.
 _results: TextIO | None = None
 # Whether the running command is quiet, and its warnings so far.
 _is_quiet = False
@@ -42,7 +42,7 @@ _warnings_said: set[str] = set()
 
 @contextlib.contextmanager
 def reserved() -> Iterator[None]:
-  """Keeps stdout for results; if it is a file, until the process ends."""
+  """Keeps stdout for results; a real file stays so until the process ends."""
   global _results
   results = _own_stdout()
   with contextlib.redirect_stdout(sys.stderr):
@@ -56,7 +56,7 @@ def reserved() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unread_said() -> Iterator[None]:
-  """Drops what cannot be written to stderr, if that is a file."""
+  """Drops output that stderr cannot take, if stderr is a real file."""
   try:
     number = sys.stderr.fileno()
   except (io.UnsupportedOperation, AttributeError):  # In a test, or closed.
@@ -74,7 +74,7 @@ def unread_said() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-  """Tells the user something beside the result, unless --quiet is set."""
+  """Prints a message on stderr, unless --quiet is set."""
   if not _is_quiet:
     print(f"lagom-xla: {text}", file=sys.stderr)
 
@@ -105,7 +105,7 @@ def _show_warning(
   file: TextIO | None = None,
   line: str | None = None,
 ) -> None:
-  """Shows our own warnings as messages, and others as Python does."""
+  """Shows our own warnings as messages, and others like Python."""
   if pathlib.Path(filename).is_relative_to(_PACKAGE):
     if str(message) not in _warnings_said:  # A cluster file is read twice.
       _warnings_said.add(str(message))
@@ -121,7 +121,7 @@ def is_unread(error: errors.OutputError) -> bool:
 
 
 def write(text: str) -> None:
-  """Writes a line, or lines, of the result."""
+  """Writes one or more lines of the result."""
   print(text, file=_stream())
 
 
@@ -138,10 +138,10 @@ def write_result(
   show: Callable[[rich.console.Console], None],
   files: Iterable[object] = (),
 ) -> None:
-  """Writes the result in the way that --format and --quiet ask for.
+  """Writes the result according to --format and --quiet.
 
-  `result` returns what to write as JSON, and `show` prints it for people. With
-  --quiet, only the written `files` are named.
+  `result` returns the result for JSON, and `show` prints it as text. With
+  --quiet, only the names of written `files` are printed.
   """
   if arguments.format == "json":
     write_json(result())
@@ -160,7 +160,7 @@ def flush() -> None:
 def console() -> rich.console.Console:
   """The console for tables of the result.
 
-  It takes [brackets] literally: styles are given beside the text.
+  It prints [brackets] literally; styles are passed separately.
   """
   import rich.console
 
@@ -171,7 +171,7 @@ def console() -> rich.console.Console:
     markup=False,
     emoji=False,
     width=None if is_told else _WIDTH,
-    # Bold is not a color, but NO_COLOR turns it off as well.
+    # NO_COLOR turns bold off, too.
     color_system=None if os.environ.get("NO_COLOR") else "auto",
   )
 
@@ -181,7 +181,7 @@ def _stream() -> TextIO:
 
 
 class _Said(io.TextIOWrapper):
-  """The process's stderr; it drops everything once it cannot be written."""
+  """The process's stderr; drops all output after the first failure."""
 
   def write(self, text: str) -> int:
     with self._guarded():
@@ -206,20 +206,20 @@ class _Said(io.TextIOWrapper):
 
 
 class _Results(_Said):
-  """The process's stdout, whose failures are OutputErrors."""
+  """The process's stdout; its failures are OutputErrors."""
 
   def _fail(self, error: OSError) -> None:
     raise errors.OutputError(
-      f"The result cannot be written: {error.strerror}."
+      f"Cannot write the result: {error.strerror}."
     ) from error
 
 
 def _own_stdout() -> TextIO:
   """The process's original stdout; file descriptor 1 becomes stderr.
 
-  If Python's stdout is not a file, as in tests, it is returned.
+  Returns Python's stdout if it is not a real file, as in tests.
   """
-  if sys.stdout is None:  # It is closed.
+  if sys.stdout is None:  # Closed.
     return open(os.devnull, "w", encoding="utf-8")
   try:
     number = sys.stdout.fileno()

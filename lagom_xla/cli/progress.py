@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress on stderr, so that stdout holds only the result.
 
-On a terminal it is a bar with the current work and the time left. Elsewhere it
-is a line for each piece of work, and one with the current work after a silence:
-a log shows what a command is doing, and a quick command prints nothing.
+On a terminal, a bar shows the current work and the time left. Elsewhere, each
+finished piece of work gets a line, and so does the current work after a
+silence. So a log shows what a command is doing, and a quick command prints
+nothing.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from lagom_xla.compile import watching
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
 
-# The end of a line with current work.
+# The end of a line that shows current work.
 GOES_ON = " ..."
 # Short, so that 80 columns hold the name of an option and its value.
 _BAR_WIDTH = 4
-# Steps needed for an estimate. The first one, which loads everything, does not
-# count.
+# Steps needed for an estimate. The first does not count, because it loads
+# everything.
 _LEAST_STEPS = 3
-# Recent steps that an estimate is made from: load and candidates change.
+# Most recent steps in an estimate, because load and candidates change.
 _MOST_RECENT = 4
 # Shorter times are not shown; times up to the next are rounded to ten seconds.
 _LEAST_S = 5
 _MINUTES_FROM_S = 95
-# The first silence that gets a line, and the longest; each is twice as long.
+# The first silence before a line, and the longest. Each is twice the previous.
 FIRST_S = 1.0
 _LONGEST_S = 60.0
 _LOOKS_S = 0.1
 
 
 class Bar:
-  """Progress in steps, `num_done` so far, to be used in a `with` block.
+  """Progress in steps, `num_done` so far; use it in a `with` block.
 
   The time left is at most the time budget's. If stderr is not a terminal,
-  `lines` prints a line for each step; `is_quiet` prints nothing.
+  `lines` prints a line for each step. `is_quiet` prints nothing.
   """
 
   def __init__(
@@ -60,7 +61,8 @@ class Bar:
     is_quiet: bool = False,
   ):
     console = rich.console.Console(stderr=True)
-    is_open = sys.stderr is not None and not is_quiet  # Not so after `2>&-`.
+    # sys.stderr is None after `2>&-`.
+    is_open = sys.stderr is not None and not is_quiet
     is_bar = is_open and sys.stderr.isatty() and not console.is_dumb_terminal
     self._says_silences = is_open and not is_bar
     self._has_lines = lines and self._says_silences
@@ -114,9 +116,9 @@ class Bar:
     are_steps: bool = False,
     for_clusters: bool = False,
   ) -> Iterator[None]:
-    """Shows inside the block what is being compiled, by name.
+    """Shows the names of compiled configs inside the block.
 
-    With `are_steps`, each config is one of the expected steps; with
+    With `are_steps`, each config is one of the expected steps. With
     `for_clusters`, names include the cluster.
     """
     done: list[config_lib.XlaConfig] = []
@@ -138,16 +140,16 @@ class Bar:
       yield
 
   def expect(self, num_steps: int) -> None:
-    """Sets how many steps there are."""
+    """Sets the number of steps."""
     self.estimate(num_steps)
     self._progress.update(self._task, total=num_steps)
 
   def estimate(self, num_left: float) -> None:
-    """Sets how many more steps there may be."""
+    """Sets the estimated number of steps left."""
     self._num_left = num_left
 
   def advance(self, words: str, outcome: str = "") -> None:
-    """Counts one more step as done; only lines show its outcome."""
+    """Counts a step as done; only lines show its outcome."""
     self.num_done += 1
     self._num_left = max(self._num_left - 1, 0.0)
     self._ended_s.append(time.monotonic())
@@ -156,7 +158,7 @@ class Bar:
       self._print(f"{words}{outcome}")
 
   def _print(self, words: str, end: str = "") -> None:
-    """Prints a line in one piece, since two threads print."""
+    """Prints a line in one piece, because two threads print."""
     elapsed_s = time.monotonic() - self._started_s
     line = f"{elapsed_s:7.1f} s  {words}{self.left_in_words}{end}\n"
     print(line, end="", file=sys.stderr, flush=True)
@@ -191,7 +193,7 @@ class Bar:
 
 
 class _Time(rich.progress.ProgressColumn):
-  """The time left, or else the time taken."""
+  """The time left, or the elapsed time if unknown."""
 
   def __init__(self, bar: Bar):
     super().__init__()

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stops: Ctrl-C, SIGTERM and a time budget, raised inside the command.
 
-The first one raises `errors.Stopped`, so that the command can write what it has
-found; the next signal ends the process at once, as by default.
+The first raises `errors.Stopped`, so that the command can write its result so
+far. The next signal ends the process at once, as by default.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from lagom_xla import cli
 from lagom_xla import errors
 from lagom_xla.cli import output
 
-# The exit status without a result, as of errors.
+# The exit status without a result, like that of errors.
 NOTHING_FOUND = 2
-# Python drops exceptions of some callbacks, so it is raised again.
+# Interval at which the exception is raised again, in seconds, because Python
+# drops exceptions in some callbacks.
 _AGAIN_S = 0.1
 _AT_ONCE_S = 1e-3
-# An exception may crash an extension that is being imported, so imports are
-# waited for. One that takes longer is JAX's, and then nothing was found yet.
+# An exception may crash an extension that is being imported, so stops wait for
+# imports. Only JAX's import takes longer, and there is no result yet then.
 _LONGEST_IMPORT_S = 0.5
 _IMPORTS = "<frozen importlib._bootstrap>"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,7 +39,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def raised(time_budget_s: float | None = None) -> Iterator[None]:
   """Raises `errors.Stopped` inside the block at the first reason to stop.
 
-  A time budget counts from now on; None is no limit.
+  A time budget counts from now; None for no limit.
   """
   first = _First(time_budget_s)
   before = {
@@ -49,12 +50,12 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
       signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
       yield
   except KeyboardInterrupt as error:
-    # Raised by the user's program: here SIGINT raises `errors.Stopped`.
+    # From the user's program: SIGINT itself raises `errors.Stopped` here.
     raise first.stopped or _reason(signal.SIGINT, None) from error
   except Exception as error:
     if first.stopped is None or first.stopped.is_caught:
       raise
-    # Extensions that are being imported turn it into an ImportError.
+    # Extensions that are being imported convert it to an ImportError.
     raise first.stopped from error
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -64,14 +65,14 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
 
 @dataclasses.dataclass
 class _First:
-  """What stopped a block first; `stopped` is None until something does."""
+  """The first stop of a block; `stopped` is None until then."""
 
   time_budget_s: float | None
   stopped: errors.Stopped | None = None
   stopped_s: float = 0.0
 
   def stop(self, number: int, frame: types.FrameType | None) -> None:
-    """Handles a signal: raises `stopped` until that is caught."""
+    """Handles a signal: raises `stopped` until it is caught."""
     if self.stopped is None:
       self.stopped_s = time.monotonic()
       for one in _SIGNALS:
@@ -79,7 +80,7 @@ class _First:
       signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
       self.stopped = _reason(number, self.time_budget_s)
     elif self.stopped.is_caught or sys.exception() is self.stopped:
-      return  # It is on its way.
+      return  # It is already being raised.
     if _is_importing(frame):
       if time.monotonic() - self.stopped_s >= _LONGEST_IMPORT_S:
         status = self.stopped.exit_status or NOTHING_FOUND
@@ -90,7 +91,7 @@ class _First:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Prints no traceback of a dropped `Stopped`, which is raised again."""
+  """Suppresses tracebacks of a dropped `Stopped`, which is raised again."""
   unraisable, uncaught = sys.unraisablehook, sys.excepthook
 
   def say_dropped(dropped: sys.UnraisableHookArgs) -> None:
@@ -110,9 +111,9 @@ def _quiet() -> Iterator[None]:
 
 
 def pause_time_budget() -> Callable[[], None]:
-  """Keeps the time budget from stopping anything until the result is called.
+  """Pauses stops by the time budget until the returned function is called.
 
-  Time counts all the while: a budget that is over by then stops at once.
+  Time still counts: a budget that has run out by then stops at once.
   """
   left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
   ends_s = time.monotonic() + left_s
@@ -126,12 +127,12 @@ def pause_time_budget() -> Callable[[], None]:
 
 
 def end_time_budget() -> None:
-  """Ends the time budget: there is a result to write."""
+  """Ends the time budget, because there is a result to write."""
   signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _is_importing(frame: types.FrameType | None) -> bool:
-  """Whether a frame, or one of its callers, is inside an import."""
+  """Whether a frame or one of its callers is inside an import."""
   while frame is not None:
     if frame.f_code.co_filename == _IMPORTS:
       return True
@@ -148,7 +149,7 @@ def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
 
 
 def end(exit_status: int) -> NoReturn:
-  """Ends the process now: shutting JAX down takes longer than a second."""
+  """Ends the process now, because JAX's shutdown takes over a second."""
   output.flush()
   sys.stdout.flush()
   sys.stderr.flush()

@@ -1,9 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `lagom-xla calibrate --format=json` prints.
-
-The figures of a cluster, and how well they fit.
-"""
+"""Output of `lagom-xla calibrate --format=json`: figures and their fit."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ class Distrusted:
   """A row of nccl-tests that the fit does not use.
 
   Attributes:
-    row: its log and line.
-    reason: why it is not trusted.
+    row: the row's log and line.
+    reason: why the row is not trusted.
   """
 
   row: str
@@ -30,14 +27,14 @@ class Distrusted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Calibrated:
-  """What calibrating a cluster found.
+  """The result of calibrating a cluster.
 
   Attributes:
     file: the cluster file that was written.
     calibration: the calibration in that file.
-    fits: how well it fits, by kind and size of communicator.
+    fits: errors of the fit, by kind of collective and size of communicator.
     distrusted: rows that are not used.
-    problems: what could not be read in the logs, starting with log and line.
+    problems: unreadable parts of the logs, each with log and line.
     notes: further notes on the logs.
   """
 

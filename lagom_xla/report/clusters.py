@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `lagom-xla clusters --format=json` prints: the names for `--cluster`."""
+"""Output of `lagom-xla clusters --format=json`: the names for `--cluster`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lagom_xla import validation
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-  """A GPU, a machine or a cluster that is known by name.
+  """A GPU, machine or cluster with a name.
 
   Attributes:
     name: the name for `--cluster`, with a number in place of NODES.
@@ -33,7 +33,7 @@ class Known:
   fabric: str
 
 
-# What `lagom-xla clusters --format=json` prints.
+# The output of `lagom-xla clusters --format=json`.
 Clusters = tuple[Known, ...]
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Explanations for the terminal: of a step, or of one collective of it.
+"""Explanations for the terminal: of a step, or of one of its collectives.
 
 layout.say(console, *explanations.of_step(explanation, asked))
 """
@@ -20,9 +20,9 @@ from lagom_xla.report import layout
 _Told = Iterator[str | rich.table.Table]
 
 _ms = in_words.milliseconds
-# Less is 0.00 ms.
+# Shorter times would show as 0.00 ms.
 _LEAST_US = 0.5
-# These keep the whole explanation within 40 lines.
+# Limits that keep the whole explanation within 40 lines.
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
 _MOST_LEFT = 2
@@ -31,7 +31,7 @@ _MOST_LEFT = 2
 def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   """Why a step's collectives are exposed.
 
-  `asked` is the command that was run, to which users may add a collective.
+  `asked` is the command that ran; users may add a collective to it.
   """
   before, after = explanation.before, explanation.after
   name = f"{explanation.module_name} on {explanation.cluster}"
@@ -57,7 +57,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     f" ({explanation.basis})."
   )
   if hidden:
-    yield f"{hidden} may hold more collectives, which lagom_xla cannot see."
+    yield f"{hidden} may contain other collectives, which lagom_xla cannot see."
   steps, modules = [before], "this module"
   if after is not None:
     yield (
@@ -107,7 +107,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
 def _first(
   exposed: Sequence[explanation_lib.Collective],
 ) -> explanation_lib.Collective:
-  """The longest wait for the reason that most of the exposed time has."""
+  """The longest wait for the most costly reason."""
   times_us = collections.defaultdict[str, float](float)
   for one in exposed:
     for part in one.parts:
@@ -122,7 +122,7 @@ def _first(
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
-  """Why kernels wait: in one step, or today and with the plan."""
+  """The reasons for waits, in one step or today and with the plan."""
   times_us = {
     words: [step.reasons_us.get(reason, 0.0) for step in steps]
     for reason, words in sentences.REASONS.items()
@@ -144,7 +144,7 @@ def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
 
 
 def _moves(one: explanation_lib.Collective) -> tuple[str, str]:
-  """What a collective moves, and its source line."""
+  """The arrays that a collective moves, and its source line."""
   return ", ".join(dict.fromkeys(array.kind for array in one.moves)), one.at
 
 
@@ -153,7 +153,7 @@ def _mostly(one: explanation_lib.Collective) -> str:
 
 
 def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
-  """Why one collective is exposed, and what can be done about it.
+  """Why one collective is exposed, and advice.
 
   Raises:
     UnknownCollectiveError: no collective has that name.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of instructions: what each does, and its source line.
+"""Descriptions of instructions, with their source lines.
 
 instructions.of_step(step)["all-gather-start.1"].what
 # "all-gather of 34.6 MB over 8 GPUs"
@@ -35,7 +35,7 @@ class Instruction:
 
   @property
   def words(self) -> str:
-    """What it does, and what it moves."""
+    """The description, with the arrays that it moves."""
     return ": ".join(filter(None, (self.what, self.moves)))
 
 
@@ -56,8 +56,8 @@ def of_analysis(
   """Kernels, collectives and copies of a module, by name.
 
   Args:
-    analysis: of the module.
-    platform: what it runs on, "GPU" or "CPU".
+    analysis: the analysis of the module.
+    platform: the platform that it runs on, "GPU" or "CPU".
   """
   lines = source_lines.SourceLines(analysis.module)
   arrays = provenance.of(analysis.module)
@@ -77,7 +77,7 @@ def of_analysis(
           moves=sentences.moved(arrays.moved(one)),
           num_bytes=one.nccl_bytes,
           executions=one.executions,
-          # Collectives that XLA adds or combines have the line of neighbors.
+          # Collectives that XLA adds or combines have their neighbors' line.
           source=lines.of(computation, instruction),
         )
       one = analysis.copies.get(instruction.id) or analysis.kernels.get(

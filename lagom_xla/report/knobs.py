@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `lagom-xla knobs` prints: the XLA knobs that a search tries."""
+"""Output of `lagom-xla knobs`: the XLA knobs that a search tries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Option:
   """An option of XLA.
 
   Attributes:
-    name: its name in the installed jaxlib.
-    default: its default in the installed jaxlib, as text; null if it lacks the
+    name: name of the option in the installed jaxlib.
+    default: default in the installed jaxlib, as text; null if jaxlib lacks the
       option.
   """
 
@@ -33,8 +33,8 @@ class KnownKnob:
   """A knob of XLA.
 
   Attributes:
-    name: its name.
-    does: what it does.
+    name: name of the knob.
+    does: its effect.
     tried: when a search tries it.
     hurts: when it costs time or memory.
     options: the options that its values set.
@@ -49,7 +49,7 @@ class KnownKnob:
   options: tuple[Option, ...]
 
 
-# What `lagom-xla knobs --format=json` prints.
+# The output of `lagom-xla knobs --format=json`.
 KnownKnobs = tuple[KnownKnob, ...]
 
 

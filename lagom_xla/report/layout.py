@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layout of text: sections that fit 40 lines of 80 columns, and tables.
 
-Sections list the most important items first. Items that do not fit are counted,
-and shown by -v. Tables have no borders, and numbers are right-aligned.
+Sections list the most important items first. Items that do not fit are counted;
+-v shows them. Tables have no borders, and numbers are right-aligned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Section:
   Attributes:
     head: lines that are always shown.
     items: items that are shown if there is room, each as lines.
-    least: how many items are always shown.
+    least: number of items that are always shown.
   """
 
   head: tuple[str, ...]

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on figures, in sentences: their basis and limits."""
+"""Notes on figures: their basis and limits, in sentences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAME: Final = "lagom-xla"
 
 
 def program_name() -> str:
-  """How this user starts lagom-xla: by its path if it is not on PATH."""
+  """The user's command for lagom-xla: a path if it is not on PATH."""
   started = pathlib.PurePath(sys.argv[0])
   if started.name != _NAME or shutil.which(_NAME):
     return _NAME
@@ -50,23 +50,23 @@ def program_name() -> str:
 
 
 def today() -> str:
-  """What to call the step without a plan."""
+  """The name of the step without a plan."""
   return "what runs today" if environment.is_set() else "all defaults"
 
 
 def costed() -> str:
-  """The NCCL variables that all times take into account; "" if none is set."""
+  """A note on NCCL variables that all times consider; "" if none is set."""
   found = nccl_environment.costed()
   if not found:
     return ""
   return (
-    f"NCCL's choice is under {nccl_environment.in_words(found)} here: all times"
-    " take that into account."
+    f"NCCL's choices are limited by {nccl_environment.in_words(found)} here;"
+    " all times take this into account."
   )
 
 
 def uncosted() -> str:
-  """The NCCL variables that times ignore; "" if none is set."""
+  """A note on NCCL variables that times ignore; "" if none is set."""
   found = dict(nccl_environment.uncosted())
   if state_lib.is_ours(found.get(nccl_environment.TUNER, "")):
     del found[nccl_environment.TUNER]
@@ -78,10 +78,10 @@ def uncosted() -> str:
   return ""
 
 
-# The most names in a note; the rest is counted.
+# Most names in a note; the rest are counted.
 _MOST_CALLS_NAMED = 3
 _MOST_NAMED = 5
-# Scatters and ragged products get a note from this share of the step on.
+# Least share of the step for a note on scatters and ragged products.
 _NOTED_FROM = 0.05
 _RAGGED_FUSION = "xla_gpu_experimental_use_ragged_dot_fusion"
 # An instruction's op_name ends with the primitive.
@@ -95,14 +95,14 @@ def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
 
 
 def _unconfigured(step: step_lib.Step) -> str:
-  """What a module without any backend_config does not say; "" if nothing."""
+  """Data missing from a module without any backend_config; "" if none."""
   missing, module = {}, step.analysis.module
   for instruction in _running(module):
     if module.raw_backend_config(instruction):
       return ""
     kernel = step.analysis.kernels.get(instruction.id)
     target = instruction.custom_call_target
-    if kernel and kernel.flops:  # Its shapes alone give its FLOPs.
+    if kernel and kernel.flops:  # Its FLOPs follow from its shapes.
       continue
     if target.startswith(("__cublas", "__cudnn")):
       missing["products in library calls"] = True
@@ -119,7 +119,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   if word := environment.unread():
     yield (
       f"XLA stops reading XLA_FLAGS at {word}, which is not a flag:"
-      f' `{program_name()} flags --check "$XLA_FLAGS"` says what to write.'
+      f' `{program_name()} flags --check "$XLA_FLAGS"` shows what to write.'
     )
   if said := costed():
     yield said
@@ -146,7 +146,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     yield f"{said}."
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
-    yield f"These loops count as one trip, since XLA gives no count: {loops}."
+    yield f"XLA gives no trip count for these loops; they count once: {loops}."
   if missing := _unconfigured(step):
     yield (
       f"The module's text lacks backend_config, and with it {missing}: the real"
@@ -179,7 +179,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _own_kernel_notes(step: step_lib.Step) -> Iterator[str]:
-  """Which collectives XLA runs without NCCL, and the basis of their times."""
+  """A note on collectives that XLA runs without NCCL."""
   kinds = collections.Counter(
     c.kind for c in step.analysis.collectives if c.name in step.own_kernels
   )
@@ -206,7 +206,7 @@ def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
   return in_words.some(list(named), _MOST_CALLS_NAMED)
 
 
-# Least shares, of a step and of permutes' time, that are worth a note.
+# Least shares of a step, and of permutes' time, for a note.
 _LEAST_BESIDE = 1e-3
 _LEAST_APART = 0.1
 
@@ -235,7 +235,7 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _permute_notes(step: step_lib.Step) -> Iterator[str]:
-  """What permutes lose by running in a communicator of all GPUs."""
+  """A note on permutes that are slower in a communicator of all GPUs."""
   apart, runs = step.permuting_apart, step.executions
   if apart is None:
     return
@@ -260,19 +260,19 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def route_notes(step: step_lib.Step) -> Iterator[str]:
-  """Which collectives NCCL settings do not affect, and what those need."""
+  """Notes on collectives that NCCL settings do not affect."""
   found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
   if told := in_words.run_otherwise(routed):
     yield f"NCCL settings do not affect {told}."
   if found and collective_routes.registers_buffers():
-    yield f"Times do not include what {collective_routes.REGISTERED} gains."
+    yield f"Times do not include the gain of {collective_routes.REGISTERED}."
   if step.unmeasured:
     sure_us = step.under(scenario.SURE).timeline(step.default).step_time_us
     yield (
-      "Some of these were never measured, only the rates that they rest on."
-      f" With NCCL's kernels the step would take {in_words.ms(sure_us)} ms: the"
-      " ranges reach up to that."
+      "Times of some of these rest on measured rates, not on measurements of"
+      " their own. With NCCL's kernels the step would take"
+      f" {in_words.ms(sure_us)} ms: the ranges reach up to that."
     )
   asked = step.asked
   is_marked = any(c.memory == "symmetric" for _, c in found)
@@ -289,7 +289,7 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
     yield (
       f"Symmetric buffers are costed for NCCL {version}. They lie outside"
       f" JAX's pool and take at least {in_words.gigabytes(window_bytes)}: set"
-      " XLA_PYTHON_CLIENT_MEM_FRACTION so that there is room for them."
+      " XLA_PYTHON_CLIENT_MEM_FRACTION to leave room for them."
     )
     if any(
       route.by == "copy engines" and route.cost.num_channels
@@ -302,7 +302,7 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
-  """What XLA rematerializes in a compiled module because memory is short."""
+  """A note on instructions that XLA rematerializes to save memory."""
   if count := len(memory.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run{'s' if count == 1 else ''}"
@@ -331,7 +331,7 @@ def _named(
 
 
 def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
-  """A note on each scatter that could take much of the step."""
+  """A note on each scatter that could take a large part of the step."""
   step_us = step.timeline(step.default).step_time_us
   for kernel in step.analysis.kernels.values():
     scatter = kernel.scatter
@@ -356,7 +356,7 @@ def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _ragged_notes(step: step_lib.Step) -> Iterator[str]:
-  """The cost of ragged products that XLA computes for every group.
+  """A note on ragged products that XLA computes for every group.
 
   ragged_dot_rewriter.cc turns them into dense products of all rows with all
   groups, unless cuDNN has a grouped one.
@@ -402,8 +402,8 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   yield from _local_copies(tuning.plan)
   if fixed := environment.unchangeable():
     yield (
-      f"Not searched, as {environment.BEATS}: {', '.join(fixed)}. Remove them"
-      " there to have them searched."
+      f"Not searched, because {environment.BEATS}: {', '.join(fixed)}. To"
+      " search them, remove them there."
     )
   if note := measured_run(tuning.plan):
     yield note
@@ -444,7 +444,7 @@ def strands(tuning: tuning_lib.Tuning) -> str:
 
 
 def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
-  """When copies within a process have an effect."""
+  """A note on the condition for copies within a process."""
   name = collective_routes.LOCAL_COPIES
   if name in plan.xla.options:
     yield (
@@ -453,12 +453,12 @@ def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
     )
 
 
-# The least gain of an option that is worth a note, as a share of the step.
+# Least gain of an option for a note, as a share of the step.
 _LEAST_OFFERED = 0.005
 
 
 def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """The gain of options that are left out because too little is known."""
+  """Notes on options that are left out because too little is known."""
   step, options = tuning.kept.runs, tuning.plan.xla.options
 
   def step_us(one: step_lib.Step) -> float:
@@ -480,7 +480,7 @@ def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
-  """Options that this plan leaves out, why, and what they need."""
+  """Options that this plan leaves out: name, reason, and requirements."""
   name = collective_routes.SYMMETRIC
   is_known = collective_routes.installed_nccl() is not None
   is_there = debug_options.find(name) is not None
@@ -525,7 +525,7 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
 
 
 def _own_flags(plan: plan_lib.Plan) -> Iterator[str]:
-  """How flags that the program sets itself affect the XLA_FLAGS of env.sh."""
+  """Notes on flags that the program sets, and their effect on env.sh."""
   options = plan.xla.options
   if options and not plan.needs_process:
     yield from filter(
@@ -534,7 +534,7 @@ def _own_flags(plan: plan_lib.Plan) -> Iterator[str]:
 
 
 def measured_run(plan: plan_lib.Plan) -> str:
-  """The run that a plan's costs come from; "" if they are predicted."""
+  """A note on the run behind a plan's costs; "" if costs are predicted."""
   run = plan.profile
   if run is None:
     return ""
@@ -551,14 +551,14 @@ def measured_run(plan: plan_lib.Plan) -> str:
 
 
 def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
-  """What a trace lacks, in sentences."""
+  """Notes on what a trace lacks, in sentences."""
   trace = profile.trace
   for process, problems in trace.problems.items():
     yield f"{process}: the profiler says: {in_words.some(problems, 3)}"
   if trace.num_left_out:
     yield (
       f"{trace.num_left_out:,} launches of later steps were skipped: the trace"
-      " has more than a step's cost takes. Trace fewer steps."
+      " is longer than needed. Trace fewer steps."
     )
   if trace.num_other_files:
     others = in_words.count(trace.num_other_files, "older profile")
@@ -617,29 +617,29 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
 def cost_notes(
   step: step_lib.Step, costed: costing_lib.Costing | None
 ) -> Iterator[str]:
-  """Which of a step's costs are measured, and what its trace lacks."""
+  """Notes on a step's measured costs, and on what its trace lacks."""
   if costed is None:
     return
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   num_kernels = by_name + by_work + scaled
   yield (
-    f"Of {in_words.count(num_kernels, 'kernel')}, {by_name:,} cost what the"
-    f" profile measured, {by_work:,} what it measured for kernels of equal"
-    f" work, and {scaled:,} what is predicted, times the median ratio of their"
+    f"Of {in_words.count(num_kernels, 'kernel')}, {by_name:,} have measured"
+    f" costs, {by_work:,} have measured costs of kernels of equal work, and"
+    f" {scaled:,} have predicted costs, times the median ratio of their"
     " kind"
   )
   if losses := costed.measured.losses:
     yield (
-      f"{len(losses):,} pairs of a kernel's work and a collective lose what"
-      f" they lost in the profile, {min(losses.values()):.2f} to"
-      f" {max(losses.values()):.2f} times what the model says"
+      f"{len(losses):,} pairs of a kernel's work and a collective have measured"
+      f" slowdowns, {min(losses.values()):.2f} to {max(losses.values()):.2f}"
+      " times the model's"
     )
-  # How much measured costs vary, as far as the run shows.
+  # The variation of measured costs, as far as the run shows.
   measured = costed.measured
   for what, factors in (
-    ("what kernels take alone", measured.kernel_factors),
-    ("what collectives take", measured.collective_factors),
-    ("what steps take over their replay", measured.step_factors),
+    ("the time of lone kernels", measured.kernel_factors),
+    ("the time of collectives", measured.collective_factors),
+    ("the step time over its replay", measured.step_factors),
   ):
     if factors is None:
       yield (
@@ -655,7 +655,7 @@ def cost_notes(
   for names, what in (
     (costed.never_alone, "never ran alone in the profile, and are predicted"),
     (costed.not_run, "of the profile's module are not in its trace"),
-    (costed.has_waits, "may take less, as the trace lacks ranks they wait for"),
+    (costed.has_waits, "may be faster: the trace lacks ranks they wait for"),
   ):
     if names:
       yield f"{len(names):,} {what}, such as {names[0]}"

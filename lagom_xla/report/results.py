@@ -3,7 +3,7 @@
 """Results about steps, as commands print them with --format=json.
 
 The dataclasses `Inspection`, `Tuning`, `Verification` and `Profile` define the
-JSON schemas, and their docstrings the descriptions in docs/formats.md. Other
+JSON schemas. Their docstrings are the descriptions in docs/formats.md. Other
 programs rely on them.
 """
 
@@ -46,13 +46,13 @@ from lagom_xla.verify import verification as verification_lib
 class MeasuredCosts:
   """The measured costs of a profile that a step's prediction uses.
 
-  Factors are measured over predicted times from step to step, as a range that
-  holds 9 times in 10, the high end first; None if the run does not show them.
+  Factors are ranges of measured over predicted time between steps, which hold 9
+  times in 10, high end first; None if the run does not show them.
 
   Attributes:
     ratios: measured over predicted times, by kind.
     num_kernels_by_name: kernels with their own lone time from the profile.
-    num_kernels_by_work: kernels with the time of others of equal work.
+    num_kernels_by_work: kernels with the time of kernels of equal work.
     num_kernels_scaled: kernels with a predicted time, scaled by the median
       ratio of their kind.
     num_pairs: pairs of a kernel's work and a collective whose slowdown was
@@ -61,10 +61,9 @@ class MeasuredCosts:
       time in the step, without contention.
     kernel_factors: factors of kernels alone.
     collective_factors: factors of collectives.
-    step_factors: factors of whole steps, over their replay.
+    step_factors: factors of complete steps, over their replay.
     gap_us: time between one kernel and the next; None if unknown.
-    never_alone: kernels that never ran alone, and neither did others of equal
-      work.
+    never_alone: kernels that never ran alone, like all kernels of equal work.
     not_run: kernels and collectives of the module that the trace lacks.
     has_waits: collectives whose times may include waits for ranks that the
       trace lacks.
@@ -88,7 +87,7 @@ class MeasuredCosts:
 def measured_costs(
   step: step_lib.Step, costed: costing_lib.Costing
 ) -> MeasuredCosts:
-  """What is measured of a step whose costs come from a profile."""
+  """The measured costs of a step that is priced by a profile."""
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   return validation.convert(
     MeasuredCosts,
@@ -107,7 +106,7 @@ def measured_costs(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-  """What may run beside a collective.
+  """The kernels that may run beside a collective.
 
   Attributes:
     num_kernels: kernels between its start and its done.
@@ -132,18 +131,18 @@ class Collective:
       `communication, scale-up`, the same for collectives within an NVLink
       domain if XLA gives them their own stream; or `communication, sync`, which
       is the compute stream.
-    computation: the computation that it is in.
-    num_operands: arrays that are combined in it.
-    moves: what each array is.
+    computation: the computation that contains it.
+    num_operands: number of arrays combined in it.
+    moves: a description of each array.
     operand_bytes: input bytes per device and execution.
     result_bytes: output bytes per device and execution.
     group_size: devices in its largest group; 0 if unknown.
     num_groups: groups that run it at the same time.
     spans_nodes: whether a group spans more than one node of the cluster.
-    executions: how often it runs per step.
-    overlap: what may run beside it.
+    executions: number of runs per step.
+    overlap: the kernels that may run beside it.
     run_by: `NCCL` if NCCL settings affect it; else what runs it instead.
-    num_sms: the SMs that it takes, under NCCL's own choice if NCCL runs it.
+    num_sms: SMs that it takes, with NCCL's own choice if NCCL runs it.
     source: its source line and layer, as in
       `train.py:88, layer_0/attention (backward)`; "" if unknown.
     source_file: full path of the source file; None if unknown.
@@ -173,7 +172,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-  """What a device moves per step in collectives of one kind.
+  """The data that a device moves per step in collectives of one kind.
 
   Attributes:
     num_instructions: entries of `collectives`.
@@ -196,7 +195,7 @@ class Overlap:
     collectives: their names, in the order of their starts; never empty.
     kernels: the kernels inside, in schedule order; empty if nothing hides the
       collectives.
-    executions: how often it runs per step.
+    executions: number of runs per step.
   """
 
   collectives: tuple[str, ...]
@@ -230,7 +229,7 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
 
 
 def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
-  """Kind of collective -> what a device moves per step, all trips counted."""
+  """Kind of collective -> data that a device moves per step, in all trips."""
   by_kind: dict[str, list[collectives_lib.Collective]] = {}
   for collective in analysis.collectives:
     by_kind.setdefault(collective.kind, []).append(collective)
@@ -252,7 +251,8 @@ class Module:
   Attributes:
     name: name of the HLO module.
     num_instructions: instructions in all computations, including fusions.
-    num_partitions: devices that it was partitioned for; None if unknown.
+    num_partitions: number of devices that it is partitioned for; None if
+      unknown.
   """
 
   name: str
@@ -267,9 +267,9 @@ class HostCopy:
   Attributes:
     name: the instruction that starts it.
     to_host: whether it copies to the host; else from the host.
-    computation: the computation that it is in.
+    computation: the computation that contains it.
     num_bytes: bytes per device and execution.
-    executions: how often it runs per step.
+    executions: number of runs per step.
   """
 
   name: str
@@ -281,28 +281,28 @@ class HostCopy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-  """The collectives of a step, and what runs beside them.
+  """The collectives of a step, and the kernels that run beside them.
 
   Attributes:
     module: the step's scheduled module.
-    xla_flags: the `XLA_FLAGS` that it was compiled with, in one line; "" for
-      none.
-    compiler_options: what else changed its compile, from the compiler_options
-      of `jax.jit` and JAX's settings: XLA option or JAX setting -> value.
-    nccl_variables: NCCL variables that limit its choices; all times take them
-      into account.
+    xla_flags: the `XLA_FLAGS` of its compile, in one line; "" for none.
+    compiler_options: other settings that changed its compile, from the
+      compiler_options of `jax.jit` and JAX's settings: XLA option or JAX
+      setting -> value.
+    nccl_variables: NCCL variables that limit NCCL's choices; all times take
+      them into account.
     collectives: all collectives, by computation, in schedule order.
     host_copies: copies to and from the host's memory.
-    totals: kind of collective -> what a device moves per step in that kind.
+    totals: kind of collective -> data that a device moves per step.
     gemm_flops: FLOPs of matrix products and convolutions per device, two per
       multiply-add.
     overlaps: which kernels run beside which collectives.
-    loops_of_unknown_length: loops whose trip count XLA does not give; their
-      bodies count once.
-    calls_of_unknown_work: kernel -> the library call that it is, of which only
-      the bytes are costed.
-    calls_that_may_communicate: kernel -> the library call that it is, which may
-      contain collectives that are not listed here.
+    loops_of_unknown_length: loops without a trip count from XLA; their bodies
+      count once.
+    calls_of_unknown_work: kernel -> its library call; only its bytes are
+      costed.
+    calls_that_may_communicate: kernel -> its library call, which may contain
+      collectives that are not listed here.
     profile: the measured costs that its times use; None without --profile.
     advice: what to change in the program, the largest gain first.
   """
@@ -330,7 +330,7 @@ def inspection(
   costed: costing_lib.Costing | None = None,
   advice: tuple[explanation_lib.Advice, ...] = (),
 ) -> Inspection:
-  """The inspection of a step, and of the profile that its costs come from."""
+  """The inspection of a step, with the profile behind its costs."""
   analysis = step.analysis
   module = analysis.module
   return Inspection(
@@ -366,12 +366,12 @@ def inspection(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LostToCollective:
-  """What a kernel loses to a collective beside it.
+  """A kernel's loss to a collective beside it.
 
   Attributes:
     kernel: name of the kernel.
     collective: name of the collective.
-    slowdown_us: what the kernel loses per step.
+    slowdown_us: time that the kernel loses per step.
   """
 
   kernel: str
@@ -386,15 +386,15 @@ class Timeline:
   Attributes:
     step_time_us: `kernel_us` + `slowdown_us` + `exposed_us` + `copy_wait_us` +
       `copy_slowdown_us`.
-    kernel_us: kernels, each alone.
-    collective_us: collectives, each alone.
-    exposed_us: waits for collectives.
-    slowdown_us: what kernels lose to collectives beside them.
-    delay_us: what collectives lose to kernels beside them.
-    copy_us: copies beside kernels, each alone: to and from the host's memory,
-      and within the GPU's.
-    copy_wait_us: waits for copies.
-    copy_slowdown_us: what kernels lose to copies.
+    kernel_us: time of kernels, each alone.
+    collective_us: time of collectives, each alone.
+    exposed_us: time that kernels wait for collectives.
+    slowdown_us: time that kernels lose to collectives beside them.
+    delay_us: time that collectives lose to kernels beside them.
+    copy_us: time of copies beside kernels, each alone: to and from the host's
+      memory, and within the GPU's.
+    copy_wait_us: time that kernels wait for copies.
+    copy_slowdown_us: time that kernels lose to copies.
     exposed_us_by_collective: collective -> its share of `exposed_us`.
     source_by_collective: collective -> its source line, like `source` of
       `inspect`.
@@ -441,11 +441,12 @@ def _timeline(replayed: timeline_lib.Timeline, step: step_lib.Step) -> Timeline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Predicted:
-  """The step without the plan and with it.
+  """The step without and with the plan.
 
   Attributes:
-    before: as it runs today: with all defaults, or with `XLA_FLAGS` if set.
-    after: with the whole plan.
+    before: the step as it runs today: with all defaults, or with `XLA_FLAGS` if
+      set.
+    after: the step with the whole plan.
     lower_bound_us: step time that neither today's module nor the plan's can
       beat, in any order and with any NCCL settings.
   """
@@ -460,8 +461,8 @@ class PeakBytes:
   """Device memory at the peak of a step, by XLA's buffer assignment.
 
   Attributes:
-    before: as it runs today; None without a full compile.
-    after: with the plan; None without a full compile.
+    before: bytes as it runs today; None without a full compile.
+    after: bytes with the plan; None without a full compile.
   """
 
   before: int | None
@@ -472,12 +473,11 @@ class PeakBytes:
 class Recomputed:
   """Instructions that XLA rematerializes because memory is short.
 
-  If there are any, times are those of the compiled module, else of the
-  schedule.
+  If there are any, times are for the compiled module, else for the schedule.
 
   Attributes:
-    before: as it runs today.
-    after: with the plan.
+    before: instructions as the step runs today.
+    after: instructions with the plan.
   """
 
   before: int
@@ -492,13 +492,13 @@ class Arm:
 
   Attributes:
     name: today's configuration, or a recipe.
-    source: where it is published; "" if it is not.
+    source: source of its publication; "" if unpublished.
     notes: notes on it, in sentences.
     xla_options: XLA option -> value.
     failure: why XLA refused it; None if it did not.
-    step_time_us: under NCCL's own choices.
-    tuned_step_time_us: with searched NCCL settings; None also if they were not
-      searched, because the step is slower than today's without them.
+    step_time_us: step time with NCCL's own choices.
+    tuned_step_time_us: step time with searched NCCL settings; None also if they
+      were not searched, because the step is slower than today's without them.
   """
 
   name: str
@@ -511,7 +511,7 @@ class Arm:
 
 
 def arms(search: candidates_lib.Search) -> tuple[Arm, ...]:
-  """All arms, what runs today first."""
+  """All arms, today's first."""
   options = environment.options_in_words()
   name = options if environment.is_set() else f"today: {options}"
   today = arms_lib.Arm(name=name, config=search.default.config)
@@ -535,21 +535,21 @@ class Candidate:
 
   Attributes:
     program: the form of the program.
-    rewrites: what was rewritten for it, a sentence each.
-    left_alone: what was not rewritten, and why.
+    rewrites: the rewrites for it, a sentence each.
+    left_alone: parts that were not rewritten, and why.
     xla_options: XLA option -> value.
     combine_groups: labels of the collectives to combine, group by group; None
       leaves combining to XLA.
     has_scheduler_profile: whether XLA schedules by lagom_xla's costs.
     reordered: computations that run in lagom_xla's order.
     failure: why XLA refused it; None if it did not.
-    step_time_us: under NCCL's own choices.
-    tuned_step_time_us: with the NCCL settings found, or with what a plan for
-      --flags-only or --env-only sets in NCCL; None if they were not searched,
+    step_time_us: step time with NCCL's own choices.
+    tuned_step_time_us: step time with the NCCL settings found, or with those of
+      a plan for --flags-only or --env-only; None if they were not searched,
       because the step is slower than today's without them.
-    gain_us: gain over what runs today.
-    obstacle: why it was not kept; "" for the one that was.
-    num_trials: NCCL configurations that were tried with it.
+    gain_us: gain over today's step.
+    obstacle: why it was not kept; "" if it was.
+    num_trials: number of NCCL configurations tried with it.
   """
 
   program: form_lib.Form
@@ -575,7 +575,7 @@ class Candidate:
 
 
 def candidates(search: candidates_lib.Search) -> tuple[Candidate, ...]:
-  """All that was tried, what runs today first."""
+  """All candidates, today's first."""
   return tuple(
     _candidate(found, search) for found in (search.default, *search.others)
   )
@@ -628,21 +628,20 @@ def _outcome(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-  """A plan, its predicted gain, and everything that was tried.
+  """A plan, its predicted gain, and all candidates.
 
   Attributes:
-    plan: the contents of `plan.json`; its `xla_flags` are the `XLA_FLAGS` that
-      the step runs with today.
-    predicted: the step without the plan and with it.
-    peak_bytes: memory without the plan and with it.
-    effects: what each part of the plan does.
-    arms: what you could run without a plan, today's configuration first.
+    plan: the contents of `plan.json`; its `xla_flags` are today's `XLA_FLAGS`.
+    predicted: the step without and with the plan.
+    peak_bytes: peak memory without and with the plan.
+    effects: the effect of each part of the plan.
+    arms: configurations that you could run without a plan, today's first.
     candidates: all XLA configurations tried, today's first.
-    recomputed: what XLA rematerializes.
-    num_trials: NCCL configurations tried, over all candidates.
+    recomputed: instructions that XLA rematerializes.
+    num_trials: number of NCCL configurations tried, over all candidates.
     stopped: what stopped the search early (`Ctrl-C`, `SIGTERM`, `the time
-      budget of 120 s`); None if nothing did. Then nothing was compiled fully:
-      `peak_bytes` has None, and `effects` is empty.
+      budget of 120 s`); None if nothing did. After a stop, nothing was compiled
+      fully: `peak_bytes` has None, and `effects` is empty.
     profile: the measured costs that its times use; None without --profile.
     advice: what to change in the program, the largest gain first.
   """
@@ -665,7 +664,7 @@ class Tuning:
 def tuning(
   tuned: tuning_lib.Tuning, costed: costing_lib.Costing | None = None
 ) -> Tuning:
-  """The result of a tuning, and of the profile that its costs come from."""
+  """The result of a tuning, with the profile behind its costs."""
   before, kept = tuned.before, tuned.kept
   return Tuning(
     plan=tuned.plan,
@@ -693,7 +692,7 @@ def tuning(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-  """What a plan does to a step.
+  """The effect of a plan on a step.
 
   Attributes:
     module_name: name of the HLO module.
@@ -703,9 +702,9 @@ class Verification:
     planned_us: predicted step time with the whole plan.
     default_range_us: range of the step time without the plan.
     gain_us: range of the whole plan's gain with this compile.
-    too_large: the memory that the step needs with the plan, if that is too much
-      for a GPU and more than without it; else "".
-    effects: what each part of the plan does.
+    too_large: the memory of the step with the plan, if it is too much for a GPU
+      and more than without the plan; else "".
+    effects: the effect of each part of the plan.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -739,7 +738,7 @@ class Process:
 
   Attributes:
     name: name of its file.
-    offset_us: what was added to its times so that collectives end together.
+    offset_us: offset added to its times so that collectives end together.
   """
 
   name: str
@@ -752,20 +751,20 @@ class Profile:
 
   Attributes:
     module: name of the module that ran.
-    platform: what it ran on, `GPU` or `CPU`.
-    num_steps: whole steps in the trace, over all devices.
+    platform: `GPU` or `CPU`.
+    num_steps: complete steps in the trace, over all devices.
     step_us: median step time.
     kernel_us: time per step in which kernels ran.
     exposed_us: time in which a collective ran and no kernel did.
     gap_us: time in which neither ran.
-    slowdown_us: what kernels lost to collectives, as far as their lone times
-      are known.
+    slowdown_us: time that kernels lost to collectives, as far as their lone
+      times are known.
     collectives: the collectives, the most exposed first.
     slowdowns: kernels of equal work beside a collective, the largest losses
       first.
     devices: GPUs by process and number, or CPU devices by number.
     processes: the processes, in the order of their files.
-    notes: what the trace lacks, in sentences.
+    notes: notes on what the trace lacks.
   """
 
   __pydantic_config__ = validation.STRICT

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of a plan, and of the candidates tried for it, in words.
 
-The terminal and the page show the same settings, grouped by what applies them,
-with what each replaces and does. An XLA option replaces the value that XLA runs
-with today, from XLA_FLAGS or the installed jaxlib's default.
+The terminal and the page show the same settings, with the value that each
+replaces and its effect. Settings are grouped by what applies them. An XLA
+option replaces today's value, from XLA_FLAGS or the installed jaxlib's default.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Setting:
   Attributes:
     name: the setting.
     value: its value.
-    does: what it replaces and does, a clause that follows name and value.
+    does: the replaced value and the effect, a clause after name and value.
     more: further text, if there is room.
-    gain_us: what it gains per step, in microseconds.
+    gain_us: gain per step, in microseconds.
   """
 
   name: str
@@ -51,7 +51,7 @@ class Setting:
 
   @property
   def sentence(self) -> str:
-    """What it replaces and does, as a sentence."""
+    """The replaced value and the effect, as a sentence."""
     text = f"{self.does}{self.more}".lstrip(" ,:;")
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -66,7 +66,7 @@ class Group:
 
 
 def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
-  """What a tuning's plan sets."""
+  """The settings of a tuning's plan."""
   plan = tuning.plan
   seen = {effect.knob: effect for effect in tuning.effects}
 
@@ -118,7 +118,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
 def _xla_us(tuning: tuning_lib.Tuning) -> float:
   """The step time with a plan's XLA config, without its NCCL settings.
 
-  For jobs that only set XLA_FLAGS, that includes XLA's cap on channels.
+  For jobs that set only XLA_FLAGS, it includes XLA's cap on channels.
   """
   if tuning.plan.applied == "flags":
     return tuning.plan.planned_us
@@ -126,7 +126,7 @@ def _xla_us(tuning: tuning_lib.Tuning) -> float:
 
 
 def where(plan: plan_lib.Plan) -> str:
-  """Where the plan's NCCL variables apply; "" if that is everywhere."""
+  """Where the plan's NCCL variables apply; "" if everywhere."""
   is_all = not (plan.nccl_settings or plan.needs_process)
   return "" if is_all else ", where no plugin can be loaded"
 
@@ -160,10 +160,10 @@ def _unchecked(name: str, value: str) -> Setting:
 
 
 def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
-  """An NCCL setting, with step time and lone time without it and with it.
+  """An NCCL setting, with step time and lone time without and with it.
 
-  Alone, its collectives may take longer: they leave SMs and memory bandwidth to
-  kernels.
+  Its collectives may be slower alone, because they leave SMs and memory
+  bandwidth to kernels.
   """
   step, key = tuning.kept.runs, entry.key
   own, new = (
@@ -194,7 +194,7 @@ def _change(before_us: float, after_us: float) -> str:
 
 
 def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
-  """Peak memory today, and a text with that of the plan and the limit."""
+  """Peak memory today, and a text with the plan's peak and the limit."""
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is None or after is None:
     return "-", "unknown: the step was not compiled fully"
@@ -214,7 +214,7 @@ def refusal(reason: str) -> str:
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
-  """What a config sets besides options: pairs of name and value in words."""
+  """A config's settings besides options: pairs of name and value in words."""
   if not config.program.is_as_written:
     yield "program", rewriting.in_words(config.program)
   if config.combine_groups is not None:
@@ -229,7 +229,7 @@ def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
 def config_in_words(
   config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm] = ()
 ) -> str:
-  """What a config sets, in one line."""
+  """A config's settings, in one line."""
   written = []
   for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
     own = config.options

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables that -v adds to the reports of a step, a tuning and a profile.
 
-Times are labelled as predicted or measured.
+Times are labeled as predicted or measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_MEASURED_SLOWDOWNS = 10
 def of_inspection(
   step: step_lib.Step, costed: costing_lib.Costing | None
 ) -> Iterator[rich.console.RenderableType]:
-  """Which collectives of a step overlap which kernels, and what that costs."""
+  """The overlaps of a step's collectives and kernels, with their costs."""
   replayed = step.timeline(step.default)
   module = step.analysis.module
   # At least three digits.
@@ -161,7 +161,7 @@ _MARKS = {
 
 
 def _taken(step: step_lib.Step, collective: collectives_lib.Collective) -> str:
-  """The SMs that a collective takes, and what runs it if not NCCL."""
+  """The SMs of a collective, and what runs it if not NCCL."""
   return f"{step.num_sms(collective)}{_MARKS[step.run_by(collective)]}"
 
 
@@ -174,7 +174,7 @@ def _times(
     ("+ waits for copies", _ms(replayed.total_copy_wait_us)),
   )
   return layout.table(
-    f"Predicted step, {notes.today()} (docs/cost_model.md: how far off)",
+    f"Predicted step, {notes.today()} (errors: docs/cost_model.md)",
     ("part", "ms"),
     (
       ("kernels alone", _ms(replayed.kernel_us)),
@@ -225,10 +225,10 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
 def arms(
   search: candidates_lib.Search, applied: plan_lib.Applied = "all"
 ) -> rich.table.Table:
-  """Arms: what runs today, published recipes, and the plan.
+  """Arms: today's configuration, published recipes, and the plan.
 
-  It shows what a recipe is worth on this step: its time under NCCL's own
-  choices, as you would run it, and with searched settings.
+  Shows the value of a recipe for this step: its time with NCCL's own choices,
+  as you would run it, and with searched settings.
   """
   today_us = search.default.under_nccl_defaults.step_time_us
   fastest = search.fastest_arm.config.options
@@ -256,7 +256,7 @@ def arms(
 
 
 def _arms_notes(found: Iterable[results.Arm]) -> Iterator[str]:
-  """One line per note on arms, with the names of the arms it applies to."""
+  """One line per note on arms, with the names of its arms."""
   by_note: dict[str, list[str]] = {}
   for arm in found:
     if arm.source:

@@ -3,7 +3,7 @@
 """Reports for the terminal: of an inspection, a tuning, a verification.
 
 A report starts with the verdict and its basis, and fits 40 lines of 80 columns;
--v adds every table. All times are predicted unless labelled otherwise.
+-v adds every table. All times are predicted unless labeled otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MORE_OF_STEP = (
   "Next: `lagom-xla explain` says what would help each collective;",
   f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
 )
-# Options and forms make other modules, which this bound does not cover.
+# The bound is for this module. Options and forms make other modules.
 _BOUND = "this module in its best order and settings"
 _BOUND_OF_BOTH = "either module in its best order and settings"
 
@@ -55,7 +55,7 @@ def show_inspection(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what collectives cost a step, which cost most, and why."""
+  """Shows the cost of collectives in a step, the costliest, and why."""
   replayed = step.timeline(step.default)
   more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
   layout.show(
@@ -124,7 +124,7 @@ def show_verification(
   *,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what each part of a plan does, and the predicted gain of all."""
+  """Shows the effect of each part of a plan, and the predicted gain of all."""
   layout.show(
     console,
     (
@@ -153,7 +153,7 @@ def _verdict(words: str, rows: Sequence[_Row]) -> layout.Section:
 def _verdict_on_step(
   step: step_lib.Step, replayed: timeline_lib.Timeline
 ) -> layout.Section:
-  """How long a step takes as it runs today, and its lower bound."""
+  """Today's step time, and its lower bound."""
   step_us = replayed.step_time_us
   lost_us = step_us - replayed.kernel_us
   to_copies_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
@@ -224,7 +224,7 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
 def _with_plan(
   gain_us: float, known: plan_lib.Range, planned_us: float
 ) -> _Row:
-  """What a plan gains, with its range."""
+  """A plan's gain, with its range."""
   within = in_words.ms_range(known.low_us, known.high_us)
   words = f"gains {_ms(gain_us)}; 9 times in 10, {within}"
   if gain_us < 0:
@@ -237,7 +237,7 @@ def _with_plan(
 def _verdict_on_verification(
   verified: verification_lib.Verification,
 ) -> layout.Section:
-  """Whether every part of a plan has an effect, and what the plan gains."""
+  """Whether every part of a plan has an effect, and the plan's gain."""
   plan, parts = verified.plan, in_words.count(verified.effects, "part")
   num_idle = sum(not effect.acted for effect in verified.effects)
   if num_idle:
@@ -272,7 +272,7 @@ _WIDE = 9
 def _exposed(
   step: step_lib.Step, replayed: timeline_lib.Timeline
 ) -> layout.Section | None:
-  """What kernels wait and lose today; None if nothing is communicated."""
+  """Today's waits and losses of kernels; None without communication."""
   if not step.analysis.collectives and not step.analysis.host_copies:
     return None
   head = (
@@ -324,7 +324,7 @@ def _items(
 
 
 def _advice(advice: Sequence[explanation_lib.Advice]) -> layout.Section | None:
-  """What to change in the program; the first item is always shown."""
+  """Advice on the program; the first item is always shown."""
   items = tuple(layout.wrapped(str(one)) for one in advice)
   return layout.Section(head=(), items=items, least=1) if items else None
 
@@ -332,7 +332,7 @@ def _advice(advice: Sequence[explanation_lib.Advice]) -> layout.Section | None:
 def _effects(
   verified: verification_lib.Verification, is_whole: bool
 ) -> layout.Section:
-  """What each part of a plan does; those without an effect come first."""
+  """The effect of each part of a plan; parts without effect come first."""
   plan = verified.plan
   ordered = sorted(
     verified.effects, key=lambda e: (e.acted, -(e.gain_us or 0.0))
@@ -342,7 +342,7 @@ def _effects(
     for e in ordered
   )
   return layout.Section(
-    head=("What each part does beside the others:",) if ordered else (),
+    head=("Effect of each part, with all others:",) if ordered else (),
     items=_items(told, is_whole),
     least=sum(not effect.acted for effect in ordered),
   )
@@ -373,7 +373,7 @@ def show_profile(
 def _verdict_on_profile(
   profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
 ) -> layout.Section:
-  """How long kernels waited in the run, and which device was late."""
+  """The waits of kernels in the run, and the latest device."""
   count = in_words.count
   trace = profile.trace
   late_us = sum(row.late_ranks_us for row in overlaps.collectives)
@@ -394,7 +394,7 @@ def _verdict_on_profile(
         indent=2,
       ),
       *layout.wrapped(
-        f"{count(profile.whole_steps, 'whole step')} on"
+        f"{count(profile.whole_steps, 'complete step')} on"
         f" {count(trace.devices, trace.platform)} of"
         f" {count(trace.processes, 'process', 'processes')}; means of devices"
         " and steps.",
@@ -433,7 +433,7 @@ def _waited_for(
 def _next(
   plan: plan_lib.Plan, files: Sequence[pathlib.Path]
 ) -> layout.Section | None:
-  """What to do next with a plan; `files` starts with its plan.json."""
+  """The next commands for a plan; `files` starts with its plan.json."""
   if not files:
     return None
   folder = str(files[0].parent)
@@ -441,7 +441,7 @@ def _next(
   does = [
     (f"{typed} report {place}", "a page: the step before and after"),
     (f"{typed} explain {place}", "why kernels wait, and what helps"),
-    ("the same with -v", "every table, and all that was tried"),
+    ("the same with -v", "every table, and all candidates"),
   ]
   if plan.needs_process:
     does.insert(0, (f"lagom_xla.tune(plan={folder!r})", "around the step"))

@@ -28,12 +28,12 @@ from lagom_xla.report import instructions as instructions_lib
 
 Event = Mapping[str, Any]
 
-# Length of a mark: the shortest slice that can be found in the viewer.
+# Length of a mark: the shortest slice that you can find in the viewer.
 _MARK_US = 1e-3
 
 
 class Process:
-  """The events of one process, each thread of which is a stream.
+  """The events of one process; each thread is a stream.
 
   Attributes:
     events: the events added so far.
@@ -54,7 +54,7 @@ class Process:
     end_us: float,
     arguments: Mapping[str, Any],
   ) -> None:
-    """Adds a slice: what a stream did from one time to another."""
+    """Adds a slice: an event on a stream, with begin and end."""
     self._add(
       "X",
       thread,
@@ -65,7 +65,7 @@ class Process:
     )
 
   def mark(self, thread: str, name: str, at_us: float) -> float:
-    """Adds a moment as a very short slice, after others at the same time.
+    """Adds an instant as a very short slice, after others at the same time.
 
     Returns:
       The slice's begin in microseconds, for flows.
@@ -125,7 +125,7 @@ def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
     ) from error
 
 
-# The thread of starts and dones, which the compute stream reaches in order.
+# The thread of starts and dones, in the order of the compute stream.
 _SCHEDULE = "starts and dones"
 
 _Instructions = Mapping[str, instructions_lib.Instruction]
@@ -259,7 +259,7 @@ def _arguments(
 def median_step(
   profile: profile_lib.Profile,
 ) -> Sequence[steps_lib.DeviceStep]:
-  """The step of median length, on each GPU that recorded all of it."""
+  """The step of median length, on each GPU with a complete record."""
   by_number = collections.defaultdict(list)
   for step in profile.whole_steps:
     by_number[step.number].append(step)
@@ -273,7 +273,7 @@ def median_step(
 def _threads(
   stream: str, events: Sequence[profiled_events.Event]
 ) -> Iterator[tuple[str, profiled_events.Event]]:
-  """Events with threads, so that none overlap on the fewest threads."""
+  """Events with threads: the fewest threads without overlaps."""
   ends_us: list[float] = []
   for event in sorted(events, key=lambda e: e.begin_us):
     free = (i for i, end_us in enumerate(ends_us) if end_us <= event.begin_us)

@@ -64,7 +64,7 @@ def files(tmp_path_factory) -> pathlib.Path:
     ),
     (
       "clusters 2>&1 >/dev/full; echo $?",
-      "lagom-xla: The result cannot be written: No space left on device.\n2\n",
+      "lagom-xla: Cannot write the result: No space left on device.\n2\n",
     ),
   ],
 )

@@ -235,7 +235,7 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   free = _said("inspect", module)
   monkeypatch.setenv("NCCL_PROTO", "LL")
   assert _said("inspect", module) != free
-  note = "NCCL's choice is under NCCL_PROTO=LL here: all times"
+  note = "NCCL's choices are limited by NCCL_PROTO=LL here; all times"
   assert note in _said("inspect", module)
   said = printed("inspect", module, CLUSTER)["nccl_variables"]
   assert said == {"NCCL_PROTO": "LL"}

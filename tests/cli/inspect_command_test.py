@@ -172,7 +172,7 @@ def test_inspect_says_how_far_off_predictions_were(folder):
   )
   text = run(*arguments, "--verbose").out
   assert "Measured over predicted" in text
-  assert "cost what the profile measured, " in text
+  assert "have measured costs, " in text
   assert "9 times in 10" in text
   found = printed(*arguments)
   assert {"gemm", "all-gather"} <= {

@@ -160,7 +160,9 @@ def test_what_may_gain_nothing_of_copies_is_in_the_range():
   assert after.mean_us < before.mean_us == after.sure_us
   assert uncertainty.step_time(after).high >= before.mean_us
   assert uncertainty.gain(before, after).low <= 0
-  (told,) = (n for n in notes.route_notes(copied) if "never measured" in n)
+  (told,) = (
+    n for n in notes.route_notes(copied) if "rest on measured rates" in n
+  )
   assert f"{in_words.ms(before.mean_us)} ms" in told
 
 

@@ -183,7 +183,7 @@ def test_registered_buffers_are_said_not_to_be_costed(
   assert not any(name in note for note in notes.step_notes(step))
   monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
   assert any(
-    f"do not include what {name} gains" in n for n in notes.step_notes(step)
+    f"do not include the gain of {name}" in n for n in notes.step_notes(step)
   )
 
 

@@ -108,7 +108,7 @@ def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
     ("chooses", "take its slowest branch, and totals count all"),
     (
       "goes_on",
-      "These loops count as one trip, since XLA gives no count: while",
+      "XLA gives no trip count for these loops; they count once: while",
     ),
     ("repeats", ""),
     # Sorts take about what their bytes do.

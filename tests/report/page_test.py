@@ -152,7 +152,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
 ) -> None:
   outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
   assert outcome.status == 2
-  assert outcome.err == f"lagom-xla: {name} cannot be written: {reason}.\n"
+  assert outcome.err == f"lagom-xla: Cannot write {name}: {reason}.\n"
 
 
 def test_with_a_profile_what_was_measured_is_shown_too(

@@ -84,7 +84,7 @@ def test_what_jit_fixes_is_what_runs_today(fixed, tuned):
     assert environment.value(_COMBINED) == "0"
     said = " ".join(notes.tuning_notes(tuned))
   assert f"{_COMBINED}=0 {_SCHEDULER}=True by compiler_options of jax" in said
-  assert f"Not searched, as {environment.BEATS}: {_COMBINED}" in said
+  assert f"Not searched, because {environment.BEATS}: {_COMBINED}" in said
 
 
 def test_settings_of_jax_that_reach_xla_are_what_runs_today(

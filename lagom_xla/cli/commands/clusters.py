@@ -34,7 +34,7 @@ def add(commands) -> None:
     commands,
     "clusters",
     _run,
-    "Lists the GPUs, machines and clusters that --cluster knows by name.",
+    "Lists the names of GPUs, machines and clusters for --cluster.",
     _EXAMPLES,
   )
   options.add_format(command)
@@ -70,7 +70,7 @@ examples:
   mpirun -np 16 -N 8 all_reduce_perf -b 64K -e 4G -f 2 | tee all_reduce.log
   lagom-xla calibrate --cluster=2x8xh100 *.log --out=mycluster.json
   lagom-xla tune train.py:train_step --cluster=mycluster.json"""
-# The most rows shown; the rest is counted.
+# Most rows shown; the rest are counted.
 _MOST_DOUBTS = 20
 
 

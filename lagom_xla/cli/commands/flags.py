@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla flags and knobs: how to set XLA options, and which are tried.
+"""lagom-xla flags and knobs: XLA options to set, and the options to try.
 
 `flags` prints a plan as shell lines, merges it with XLA_FLAGS, or checks an
 XLA_FLAGS.
@@ -24,10 +24,10 @@ _EXAMPLES = """\
 The lines for PLAN append to XLA_FLAGS and set the cap on NCCL's channels. They
 do not load the tuner plugin; env.sh and `lagom-xla plugin` do.
 
---check asks the installed jaxlib. It reports flags that XLA does not know (one
-is enough to end your process, so the exit status is 1), flags that have no
-effect, occur twice, contradict others or repeat the default, and words that XLA
-misreads or skips. It says what to write instead.
+--check asks the installed jaxlib. It reports unknown flags (a single one ends
+your process, so the exit status is 1), flags that have no effect, occur twice,
+contradict others or repeat the default, and words that XLA misreads or skips.
+It says what to write instead.
 
 examples:
   lagom-xla flags plan
@@ -63,8 +63,8 @@ def add(commands) -> None:
 
 
 _KNOBS_EXAMPLES = """\
-Names and defaults are those of the installed jaxlib. docs/knobs.md says what
-else a plan can set, and what it leaves alone.
+Names and defaults are those of the installed jaxlib. docs/knobs.md lists what
+else a plan can set, and what it never changes.
 
 examples:
   lagom-xla knobs
@@ -77,7 +77,7 @@ def add_knobs(commands) -> None:
     commands,
     "knobs",
     _run_knobs,
-    "Lists the options of XLA that a search tries: what each does, where it is"
+    "Lists the XLA options that a search tries: what each does, when it is"
     " tried, and when it hurts.",
     _KNOBS_EXAMPLES,
   )
@@ -97,12 +97,12 @@ def _run_knobs(arguments: argparse.Namespace) -> None:
 def join_check(arguments: Sequence[str]) -> list[str]:
   """Command line arguments with `--check VALUE` joined to `--check=VALUE`.
 
-  Otherwise argparse takes an XLA_FLAGS for options of this program.
+  Otherwise argparse takes the value for options of this program.
   """
   joined = list(arguments)
   if joined[:1] == ["flags"] and "--check" in joined[:-1]:
     at = joined.index("--check")
-    # argparse drops a lone "--" anywhere.
+    # argparse would drop a lone "--".
     value = f"{joined[at + 1]} " if joined[at + 1] == "--" else joined[at + 1]
     joined[at : at + 2] = [f"--check={value}"]
   return joined

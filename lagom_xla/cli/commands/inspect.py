@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla inspect, explain and profile: what overlaps what, and why."""
+"""lagom-xla inspect, explain and profile: overlaps of a step, and reasons."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 _EXPLAIN_EXAMPLES = f"""\
-With PLAN nothing is compiled: `lagom-xla tune` keeps explain.json.gz in its
-folder. With TARGET, give --cluster too: it is compiled as it runs today.
+PLAN needs no compile: `lagom-xla tune` keeps explain.json.gz in its folder.
+TARGET needs --cluster, and is compiled as it runs today.
 
 {options.TARGET_HELP}
 
 examples:
-  lagom-xla explain plan                         # all that are exposed
-  lagom-xla explain plan reduce-scatter-start.4  # all about one of them
+  lagom-xla explain plan                         # all exposed collectives
+  lagom-xla explain plan reduce-scatter-start.4  # details of one collective
   lagom-xla explain train.py:train_step --cluster=1x8xh100
   lagom-xla explain plan --format=json"""
 
@@ -93,8 +93,8 @@ def add_explain(commands) -> None:
     commands,
     "explain",
     _run_explain,
-    "Says why kernels wait for each collective, which kernels it slows, what a"
-    " plan does about it, and what you could change in the program.",
+    "Explains why kernels wait for each collective, which kernels it slows, the"
+    " effect of a plan, and what you could change in the program.",
     _EXPLAIN_EXAMPLES,
   )
   command.add_argument(
@@ -106,10 +106,10 @@ def add_explain(commands) -> None:
     "collective",
     metavar="COLLECTIVE",
     nargs="?",
-    help="one collective's name, as in tables and traces (default: all)",
+    help="name of a collective, as in tables and traces (default: all)",
   )
   command.add_argument(
-    "--cluster", metavar="CLUSTER", help="what TARGET is compiled for"
+    "--cluster", metavar="CLUSTER", help="the cluster to compile TARGET for"
   )
   options.add_processes(command)
   options.add_arg(command)
@@ -121,7 +121,7 @@ def add_explain(commands) -> None:
   def parse_known_args(
     args: Any = None, namespace: Any = None
   ) -> tuple[Any, list[str]]:
-    """Accepts COLLECTIVE after options, too, which argparse does not."""
+    """Also accepts COLLECTIVE after options, unlike argparse."""
     found, extras = parse(args, namespace)
     if extras and found.collective is None and not extras[0].startswith("-"):
       found.collective = extras.pop(0)
@@ -177,8 +177,8 @@ what to trace: a few steps in every process, after a warmup:
     for _ in range(5):
       state, loss = train_step(state, batch)
     jax.block_until_ready(loss)
-Copy the folders of all hosts into one. Command buffers launch many kernels as
-one, so compile the traced step with xla_gpu_enable_command_buffer="".
+Copy the folders of all hosts into one. Command buffers launch many kernels at
+once, so compile the traced step with xla_gpu_enable_command_buffer="".
 
 examples:
   lagom-xla profile /shared/profile
@@ -191,12 +191,14 @@ def add_profile(commands) -> None:
     commands,
     "profile",
     _run_profile,
-    "Shows from jax.profiler's traces which kernels waited for or were slowed"
-    " by which collectives, and which rank is late.",
+    "Reads jax.profiler's traces, and shows which collectives made kernels wait"
+    " or slowed them, and which rank is late.",
     _PROFILE_EXAMPLES,
   )
   command.add_argument(
-    "folder", metavar="DIR", help="what jax.profiler.trace wrote, or one XSpace"
+    "folder",
+    metavar="DIR",
+    help="the folder that jax.profiler.trace wrote, or one XSpace",
   )
   command.add_argument(
     "--module",

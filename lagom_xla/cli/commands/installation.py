@@ -18,9 +18,9 @@ if TYPE_CHECKING:
   from lagom_xla import doctor
 
 _DOCTOR_EXAMPLES = """\
-It tries everything: it compiles a small step for GPUs, builds the NCCL tuner
-plugin in a temporary folder and opens a profiler session. The exit status is 1
-if something that inspect and tune need does not work.
+The command compiles a small step for GPUs, builds the NCCL tuner plugin in a
+temporary folder, and opens a profiler session. The exit status is 1 if inspect
+and tune do not work.
 
 examples:
   lagom-xla doctor
@@ -88,8 +88,7 @@ def _show(checkup: doctor.Checkup) -> None:
     output.write(lines)
 
 
-# Name -> the type that its schema describes, or the module whose schema() makes
-# it.
+# Name -> the type of its schema, or the module with its schema().
 FILES = {
   "plan": "lagom_xla.plan",
   "cluster": "lagom_xla.cluster",
@@ -107,8 +106,8 @@ FILES = {
   "knobs": "lagom_xla.report.knobs:KnownKnobs",
   "trials": "lagom_xla.live.trial_line",
 }
-# Nested types that have their tables under another name: a plan contains a
-# cluster, and a tuning contains a plan.
+# Nested types with tables under another name: a plan contains a cluster, and a
+# tuning contains a plan.
 _ELSEWHERE = {
   "plan": ("Cluster",),
   "tune": ("Plan", "MeasuredCosts"),
@@ -165,14 +164,14 @@ def _run_schema(arguments: argparse.Namespace) -> None:
 
 
 _COMPLETION_EXAMPLES = """\
-The script is self-contained. Writing it takes shtab, which the extra
-`completion` installs.
+The script is self-contained. To write it, install the extra `completion`
+(shtab).
 
 examples:
   source <(lagom-xla completion bash)      # in ~/.bashrc
   lagom-xla completion zsh > ~/.zfunc/_lagom-xla   # a folder of $fpath"""
 
-# Metavar of an argument -> what shtab completes it with.
+# Metavar of an argument -> shtab's kind of completion.
 _COMPLETED = {
   **dict.fromkeys(("FILE", "TARGET"), "FILE"),
   **dict.fromkeys(("DIR", "PLAN"), "DIRECTORY"),
@@ -185,7 +184,7 @@ def add_completion(commands) -> None:
     commands,
     "completion",
     _run_completion,
-    "Prints a script that completes lagom-xla's commands in bash or zsh.",
+    "Prints a completion script for bash or zsh.",
     _COMPLETION_EXAMPLES,
   )
   command.add_argument(

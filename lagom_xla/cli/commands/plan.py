@@ -15,7 +15,7 @@ from lagom_xla.cli import output
 
 _REPORT_EXAMPLES = """\
 The page is one file that needs no network. It is drawn from report.json.gz,
-which `lagom-xla tune` keeps in the plan's folder, and takes the extra `report`.
+which `lagom-xla tune` keeps in the plan's folder. It needs the extra `report`.
 
 examples:
   lagom-xla report plan                    # writes report.html
@@ -29,8 +29,8 @@ def add_report(commands) -> None:
     commands,
     "report",
     _run_report,
-    "Writes a plan's HTML page: the verdict, the step before and after, who"
-    " slows whom, the settings, what was tried, and how to apply it.",
+    "Writes a plan's HTML page: the verdict, the step before and after,"
+    " slowdowns, the settings, all candidates, and how to apply the plan.",
     _REPORT_EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder")
@@ -57,9 +57,9 @@ def _run_report(arguments: argparse.Namespace) -> None:
 _VERIFY_EXAMPLES = f"""\
 {options.TARGET_HELP}
 
-A plan for another module, cluster or JAX version is refused, and so is one
-whose NCCL table differs from it. The exit status is 1 if a part of the plan has
-no effect, or the step is longer with the plan or does not fit in memory.
+A plan for another module, cluster or JAX version is refused, and so is a plan
+with the wrong NCCL table. The exit status is 1 if a part of the plan has no
+effect, or if the step is longer with the plan or does not fit in memory.
 
 examples:
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
@@ -72,8 +72,8 @@ def add_verify(commands) -> None:
     commands,
     "verify",
     _run_verify,
-    "Compiles TARGET with and without a plan, and shows what each part of the"
-    " plan does, or that it does nothing.",
+    "Compiles TARGET with and without a plan, and shows the effect of each part"
+    " of the plan, if any.",
     _VERIFY_EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
@@ -109,17 +109,16 @@ def _run_verify(arguments: argparse.Namespace) -> None:
 
 
 def _leave_out_sourced_flags() -> None:
-  """Takes what env.sh appended out of XLA_FLAGS: a plan is beside the rest."""
+  """Removes env.sh's part of XLA_FLAGS: the plan is compared with the rest."""
   flags = os.environ.get("XLA_FLAGS", "")
   if (sourced := os.environ.pop("LAGOM_XLA_FLAGS", "")) and sourced in flags:
     os.environ["XLA_FLAGS"] = flags.replace(sourced, "", 1).strip()
 
 
 _PLUGIN_EXAMPLES = """\
-If the installation has no plugin, it is built on first use, which takes a C
-compiler. With PLAN the output is shell lines that load the plugin with the
-plan's table. If the plugin cannot be built, they set the NCCL variables that
-come closest.
+If the installation has no plugin, it is built on first use, with a C compiler.
+With PLAN, the output is shell lines that load the plugin with the plan's table.
+If the plugin cannot be built, they set the closest NCCL variables.
 
 examples:
   lagom-xla plugin
@@ -204,7 +203,7 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
 def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
   """Prints shell lines that load a plugin with a plan.
 
-  Without a plugin, the lines set the NCCL variables that come closest.
+  Without a plugin, the lines set the closest NCCL variables.
   """
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
@@ -226,7 +225,7 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
       " wrote."
     )
   if not rules:
-    output.write("# The plan leaves NCCL's own choices: no plugin is needed.")
+    output.write("# The plan keeps NCCL's own choices: no plugin is needed.")
     return
   values = {
     "NCCL_TUNER_PLUGIN": str(plugin),
@@ -239,5 +238,5 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
     output.say(
       f"NCCL's variables differ: {environment.in_words(here)} here, and"
       f" {environment.in_words(plan.nccl_variables)} where the plan was made."
-      " Settings that a variable rules out have no effect."
+      " Settings that conflict with a variable have no effect."
     )

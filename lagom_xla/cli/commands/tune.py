@@ -39,10 +39,10 @@ examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
 
-# Workers to start while the step is lowered: tuning begins with a full compile
-# and others at the same time.
+# Workers to start while the step is lowered: tuning begins with several
+# compiles at once.
 _NUM_EARLY = 2
-# Forms are worth a search if they can hide at least this share of the step.
+# Rewrites are worth a search if they can hide at least this share of the step.
 _LEAST_BEYOND = 0.005
 
 
@@ -74,7 +74,7 @@ def add(commands) -> None:
     dest="applied",
     action="store_const",
     const="flags",
-    help="plan for a job that sets XLA_FLAGS only",
+    help="plan for a job that sets only XLA_FLAGS",
   )
   applied.add_argument(
     "--env-only",
@@ -88,8 +88,8 @@ def add(commands) -> None:
     "--in-process",
     action="store_true",
     help="also search what no launcher can set: rewrites of the program"
-    " (docs/strands.md), which collectives are combined, the costs that XLA"
-    " schedules by, and orders; such a plan works only if you wrap the step in"
+    " (docs/strands.md), groups of combined collectives, costs for XLA's"
+    " scheduler, and orders; to use such a plan, wrap the step in"
     " lagom_xla.tune(plan=DIR)",
   )
   command.set_defaults(applied="all")
@@ -97,15 +97,15 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   folder = pathlib.Path(arguments.out)
-  # There is no plan without today's step, so no budget stops its compile.
+  # No budget stops the compile of today's step: every plan needs it.
   go_on = stopping.pause_time_budget()
   try:
     tuning, (profile, costs) = _tune(arguments, folder, go_on)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     output.say(
-      f"stopped by {stop.reason} before the step was compiled as it runs today:"
-      " there is no plan."
+      f"stopped by {stop.reason} before today's step was compiled: there is no"
+      " plan."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.costs import in_words
@@ -240,7 +240,7 @@ def outcome_in_words(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
   default_us: float | None,
 ) -> str:
-  """A candidate's step time, compared with the default's if known."""
+  """A candidate's step time, relative to the default's if known."""
   from lagom_xla.report import settings
   from lagom_xla.search.xla import candidates as candidates_lib
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
-Your function is called once for each number of GPUs and decides what a step is
-there, such as whether the batch grows. An HLO module is for a fixed number of
-GPUs: you can compare GPUs and networks, but not node counts.
+Your function is called once for each number of GPUs and returns the step for
+it, for example with a larger batch. An HLO module has a fixed number of GPUs:
+you can compare GPUs and networks, but not node counts.
 
 examples:
   lagom-xla whatif train.py:train_step --cluster=4x8xh100,4x8xh200,2xp5.48xlarge
@@ -38,8 +38,8 @@ def add(commands) -> None:
     commands,
     "whatif",
     _run,
-    "Predicts a step on several clusters, node counts and network rates: what a"
-    " faster network or fewer nodes would bring.",
+    "Predicts a step on several clusters, node counts and networks, to show"
+    " the effect of a faster network or fewer nodes.",
     _EXAMPLES,
   )
   command.add_argument("target", metavar="TARGET", help="see below")
@@ -65,8 +65,8 @@ def add(commands) -> None:
     "--nodes",
     type=_counts,
     metavar="COUNTS",
-    help="comma-separated node counts to compile for as well (default:"
-    " none; with --report powers of two from 1 to 1024)",
+    help="comma-separated node counts to also compile for (default: none; with"
+    " --report, powers of two from 1 to 1024)",
   )
   per_step = command.add_mutually_exclusive_group()
   for unit in ("tokens", "examples"):
@@ -82,7 +82,7 @@ def add(commands) -> None:
     choices=("none", "quick", "full"),
     default="quick",
     help="what to search for a plan: nothing; NCCL settings of today's"
-    " schedule; or XLA's options too, which takes as long as tune for each"
+    " schedule; or also XLA's options, which takes as long as tune for each"
     " cluster of --cluster (default: %(default)s)",
   )
   command.add_argument(
@@ -115,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> None:
   if stopped is not None:
     output.say(
       f"stopped by {stopped.reason}: clusters that are not shown were not"
-      " reached. The next run reuses what was compiled."
+      " reached. The next run reuses finished compiles."
     )
     stopping.end(stopped.exit_status)
 
@@ -127,7 +127,7 @@ def _compare(
   from lagom_xla.whatif import cases as cases_lib
 
   clusters, rates = arguments.cluster, arguments.network_gbps
-  # These checks do not import JAX, which is slow.
+  # First checks that do not import JAX, which is slow.
   per_node = arguments.processes_per_node
   rows = cases_lib.in_processes(cases_lib.named(clusters, rates), per_node)
   source.check(arguments.target)
@@ -144,8 +144,8 @@ def _compare(
     counts = arguments.nodes or ()
     if counts and not is_python:
       raise errors.TargetError(
-        f"{arguments.target} is an HLO module for a fixed number of GPUs: for"
-        " --nodes pass the Python function that builds the step, such as"
+        f"{arguments.target} is an HLO module for a fixed number of GPUs. For"
+        " --nodes, pass the Python function that builds the step, such as"
         " train.py:train_step."
       )
     if arguments.nodes is None and arguments.report and is_python:

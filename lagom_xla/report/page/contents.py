@@ -3,8 +3,8 @@
 """The contents of a report page: of an inspection, or of a tuning.
 
 A step is drawn from its recorded replay: slices as columns, each label once,
-times rounded to a nanosecond. If a step has very many slices, the shortest ones
-are joined to keep the page small; no screen would show them anyway. Waits and
+times rounded to a nanosecond. If a step has too many slices, the shortest are
+joined to keep the page small; they are too short for any screen. Waits and
 their reasons are those of `lagom-xla explain`.
 """
 
@@ -34,8 +34,8 @@ from lagom_xla.report.page import report
 from lagom_xla.tuner import tuning as tuning_lib
 
 _DIGITS = 3
-# The most slices of a step. If there are more, slices shorter than a share of
-# the step are joined; the share doubles until few enough are left.
+# Most slices of a step. If there are more, slices shorter than a share of the
+# step are joined; the share doubles until few enough are left.
 _MOST_SLICES = 16_000
 _LEAST_SHARE = 1e-6
 
@@ -102,7 +102,7 @@ def _lost_us(ran: recorder.Slice) -> float:
 
 
 def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
-  """What a slice lost to each collective or copy; a sum for joined slices."""
+  """A slice's loss to each collective or copy; a sum for joined slices."""
   if ran.kind in ("folded", "several"):
     return [("", _lost_us(ran))]
   return ran.lost_us
@@ -111,7 +111,7 @@ def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
 def _joined(
   recorded: recorder.Recording,
 ) -> Mapping[str, Sequence[recorder.Slice]]:
-  """Each stream's slices, the shortest ones joined if there are too many."""
+  """Each stream's slices; the shortest are joined if there are too many."""
   slices: dict[str, Sequence[recorder.Slice]] = {
     name: [ran for ran in recorded.slices if ran.stream == name]
     for name in recorded.streams
@@ -168,7 +168,7 @@ def _costliest_trip(
 ) -> tuple[float, float] | None:
   """Begin and end of the trip before the fold with the largest losses.
 
-  If none loses anything, of the trip before the longest fold.
+  Without losses, it is the trip before the longest fold.
   """
   folds = [
     ran
@@ -181,14 +181,14 @@ def _costliest_trip(
   return fold.begin_us - fold.time_us / fold.num_trips, fold.begin_us
 
 
-# The most collectives to examine, and the most rows on a page.
+# Most collectives to examine, and most rows on a page.
 _MOST_LOOKED_AT = 256
 _MOST = 12
 # Losses of a smaller share of the step are not explained.
 _LEAST_EXPLAINED = 5e-4
 
-# Collectives count as alike even if these differ in what they slow: figures,
-# and numbers in names.
+# Differences that alike collectives may have in their slowdowns: figures, and
+# numbers in names.
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -197,9 +197,9 @@ def losses(
   configuration: step_lib.Configuration,
   instructions: Instructions,
 ) -> tuple[report.Collective, ...]:
-  """The collectives with the highest cost: waits plus slowed kernels.
+  """The collectives with the highest cost: waits plus slowdowns of kernels.
 
-  Alike collectives share one row, which describes the costliest of them.
+  Alike collectives share a row, which describes the costliest of them.
   """
   explained = explaining.of_run(step, configuration)
   least_us = _LEAST_EXPLAINED * explained.step_us
@@ -261,7 +261,7 @@ def _why_slows(
 def _together(
   first: report.Collective, alike: Sequence[explanation_lib.Collective]
 ) -> report.Collective:
-  """A collective's row with the times of all alike collectives added."""
+  """A collective's row, with the summed times of all alike collectives."""
   if len(alike) == 1:
     return first
   why = first.why_waits and f"For {first.label.name}: {first.why_waits}"
@@ -287,7 +287,7 @@ def of_inspection(
   Args:
     step: the step.
     measured_us: the median step time in a profile, if there is one.
-    advice: what to change in the program.
+    advice: advice on the program.
   """
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
@@ -360,7 +360,7 @@ def _drawn(
 
 
 def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """Notes on what the terminal report shows outside its notes."""
+  """Notes on facts that the terminal report shows outside its notes."""
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
@@ -374,7 +374,7 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
-  """All settings of a plan, with the joint effect after each group."""
+  """All settings of a plan; the joint effect follows each group."""
   for group in settings.groups(tuning):
     for one in group.settings:
       yield report.Setting(

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A report: everything that its page shows, as plain data; and the page.
+"""A report: the data of its page, and the page.
 
-The data is what `report --format=json` prints. It is kept beside a plan, so
-that the page can be made again without compiling. A page is one self-contained
-HTML file: it includes plotly, which draws the figures, and needs no network.
+`report --format=json` prints the data. It is kept beside a plan, so that the
+page can be redrawn without compiling. A page is one self-contained HTML file:
+it includes plotly, which draws the figures, and needs no network.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-  """What a stream did: one list per field, with an entry for each slice.
+  """The slices of a stream: one list per field, with an entry for each slice.
 
   Attributes:
     name: "compute", "communication" or a copy stream.
-    begin_us: when each slice began.
-    end_us: when it ended.
+    begin_us: begin of the slice.
+    end_us: end of the slice.
     kind: "kernel", "wait", "collective", "copy", "folded" for equal trips of a
       loop, or "several" for short slices that were joined.
     label: index of its label in `Picture.labels`; -1 for none.
-    lone_us: its time alone; for "folded" and "several", that of their kernels.
+    lone_us: time alone; for "folded" and "several", the lone time of kernels.
     wait_us: wait time; for "folded" and "several", the waits inside.
     num: number of folded trips or joined slices; else 1.
-    beside: index of each label that it ran beside, and what it lost to that in
-      microseconds; for "folded" and "several", the sum at index -1.
+    beside: (index of a label that it ran beside, loss to it in microseconds);
+      for "folded" and "several", the sum at index -1.
   """
 
   name: str
@@ -86,10 +86,10 @@ class Label:
   """The description of an instruction.
 
   Attributes:
-    name: its name.
-    what: what it does.
-    moves: what a collective moves; "" if unknown.
-    source: its source line; "" if unknown.
+    name: name of the instruction.
+    what: a description, such as "all-gather of 34.6 MB over 8 GPUs".
+    moves: the arrays that a collective moves; "" if unknown.
+    source: source line; "" if unknown.
   """
 
   name: str
@@ -105,9 +105,9 @@ class Picture:
   Attributes:
     name: "before" or "after".
     step_us: step time.
-    kernel_us: kernels alone.
-    slowdown_us: what kernels lose to collectives and copies.
-    wait_us: waits for collectives and copies.
+    kernel_us: time of kernels alone.
+    slowdown_us: time that kernels lose to collectives and copies.
+    wait_us: time that kernels wait for collectives and copies.
     labels: labels of the slices.
     streams: the streams, compute first.
     detail_us: begin and end of one trip of the costliest loop; None if no loop
@@ -126,16 +126,16 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-  """What a collective, and others like it, cost a step; in microseconds.
+  """The cost of a collective and others like it in a step, in microseconds.
 
   Attributes:
-    label: its label.
-    num_others: other collectives included in its times: with the same bytes,
-      source line, and reasons for waits and slowdowns.
-    executions: how often they run per step.
-    lone_us: the time of all runs alone.
-    wait_us: how long kernels wait for them.
-    slows_us: how much they slow kernels.
+    label: label of the collective.
+    num_others: number of other collectives included in its times: with the same
+      bytes, source line, and reasons for waits and slowdowns.
+    executions: number of runs per step.
+    lone_us: time of all runs alone.
+    wait_us: time that kernels wait for them.
+    slows_us: time that kernels lose to them.
     why_waits: why kernels wait, in a sentence; "" if they do not.
     slowed: the kernel that loses most; "" for none.
     why_slows: why that kernel is slower, in a sentence.
@@ -159,7 +159,7 @@ class Setting:
   Attributes:
     name: the setting.
     value: its value.
-    sentence: what it replaces and does.
+    sentence: the value that it replaces, and its effect.
   """
 
   name: str
@@ -172,8 +172,8 @@ class Tried:
   """A configuration that was tried.
 
   Attributes:
-    name: what it sets.
-    us: step time under NCCL's own choices; None if XLA refused it.
+    name: its settings, in words.
+    us: step time with NCCL's own choices; None if XLA refused it.
     tuned_us: step time with searched NCCL settings; None if not searched.
     verdict: "kept", or why it was not.
   """
@@ -199,7 +199,7 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-  """Everything that a page shows about a step.
+  """The data of a page about a step.
 
   Attributes:
     format_version: raised when a field changes its meaning.
@@ -211,8 +211,8 @@ class Report:
     measured_us: median step time in the profile; None without one.
     after: step time with the plan; None for an inspection.
     gain: the plan's gain; None for an inspection.
-    lower_bound_us: a step time that no order of the modules' instructions and
-      no NCCL settings can beat; the lower of both modules.
+    lower_bound_us: step time that no order of the modules' instructions and no
+      NCCL settings can beat; the lower of both modules.
     notes: notes on the figures.
     pictures: the step before, and after.
     collectives_before: the costliest collectives as the step runs today.
@@ -328,7 +328,7 @@ def html(data: Report) -> str:
 
 
 def _why(data: Report) -> str:
-  """Which collective costs today's step most, and why; "" if none does."""
+  """The costliest collective of today's step, and why; "" without any."""
   row = next(iter(data.collectives_before), None)
   if row is None or not (row.why_waits or row.why_slows):
     return ""
@@ -355,7 +355,7 @@ def draw(data: Report, path: pathlib.Path) -> None:
 
 
 def filled(folder: pathlib.Path, **values: object) -> str:
-  """Renders a folder's page.html.j2, with its page.js and all else inside.
+  """Renders a folder's page.html.j2, with all scripts and styles inside.
 
   `values` includes the `title`, and `drawn`, the data for the script.
 

@@ -99,7 +99,7 @@ def test_a_plan_without_settings_needs_no_plugin(package, capsys, tmp_path):
   files.write(dataclasses.replace(PLAN, nccl_settings=()), tmp_path / "plan")
   _run_command(tmp_path / "plan")
   (line,) = capsys.readouterr().out.splitlines()
-  assert line == "# The plan leaves NCCL's own choices: no plugin is needed."
+  assert line == "# The plan keeps NCCL's own choices: no plugin is needed."
 
 
 def test_the_command_prints_the_path_and_the_interfaces(package, capsys):
