@@ -3,8 +3,8 @@
 """Reasons why collectives are exposed, computed from schedule and replay.
 
 `parts` replays a step, finds where in its computation each collective could
-run, and splits its exposed time by reason. `sentences` puts the reasons into
-words, and says what you could change. `explaining` does this for a step, and
-compares it with the step under a plan; the result is an `explanation`, plain
-data that is kept beside a plan.
+run, and splits its exposed time by reason. `sentences` puts reasons and advice
+into words. `explaining` does this for a step, and compares it with the step
+under a plan. The result is an `explanation`, plain data that is kept beside a
+plan.
 """

@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Changes to a program that may gain more than options do.
+"""Advice: changes to a program that may gain more than options.
 
     for one in advice.of_step(step, target):
       print(f"{one.about}: {one.sentence}")
 
-Each piece of advice is about a sharding: what XLA does with it, and what would
-help. If the target is a program, the change is made in a copy and compiled; the
-advice gives the predicted step time, and is left out if that gains nothing. For
-an HLO module, the replay shows what is lost.
+All advice is about shardings: what XLA makes of them, and a better one. If the
+target is a program, a copy is changed and compiled. The advice then has the
+predicted step time, and is left out without a gain. For an HLO module, the
+replay gives today's loss.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lagom_xla.passes.program import pins as pins_lib
 from lagom_xla.search.xla import evaluation
 
 _ms = in_words.milliseconds
-# The least gain of a change, or cost of its cause, as a share of the step.
+# Least gain of a change, or cost of its cause, as a share of the step.
 _LEAST = 0.01
-# The least replicated optimizer state, as a share of a GPU's memory.
+# Least replicated optimizer state, as a share of a GPU's memory.
 _LEAST_MEMORY = 0.02
 _MOST_LINES = 3
-# The least cost of a reduction that is examined, as a share of the step.
+# Least cost of an examined reduction, as a share of the step.
 _LEAST_OF_EACH = 0.001
-# The most that unreduced gradient sums may take, as a share of a GPU's memory.
+# Most memory for unreduced gradient sums, as a share of a GPU's memory.
 _MOST_MEMORY_OF_SUMS = 0.25
 _Advice = explanation_lib.Advice
-# Last parts of op_names of collectives that the program wrote itself.
+# Last parts of op_names of collectives that the program has itself.
 _WRITTEN = (
   *("all_gather", "all_gather_invariant", "all_to_all", "ppermute", "psum"),
   *("psum2", "psum_invariant", "psum_scatter", "reduce_scatter"),
@@ -54,7 +54,7 @@ _CONSTRAINT = "sharding_constraint"
 def of_step(
   step: step_lib.Step, target: target_lib.Target | None = None
 ) -> tuple[explanation_lib.Advice, ...]:
-  """What to change in a step's program, the largest gain first."""
+  """Advice on a step's program, the largest gain first."""
   found = _Found(step)
   if not found.arrays.arguments or not step.analysis.collectives:
     return ()
@@ -73,7 +73,7 @@ def of_step(
 
 
 class _Found:
-  """A step, with what its collectives move and cost."""
+  """A step, with the arrays and costs of its collectives."""
 
   def __init__(self, step: step_lib.Step):
     # Compare without measured costs: a changed program has none.
@@ -89,11 +89,11 @@ class _Found:
 
   @property
   def step_us(self) -> float:
-    """The step time as it runs today."""
+    """Today's step time."""
     return self.timeline.step_time_us
 
   def lost_us(self, some: Sequence[collectives_lib.Collective]) -> float:
-    """What kernels wait for collectives, and lose beside them."""
+    """The time that kernels wait for collectives and lose to them."""
     exposed_us = self.timeline.exposed_us
     return sum(
       exposed_us.get(c.name, 0.0) + self._slows_us.get(c.name, 0.0)
@@ -101,7 +101,7 @@ class _Found:
     )
 
   def moving(self, kind: provenance.Kind) -> list[collectives_lib.Collective]:
-    """The collectives that move arrays of a kind, the costliest first."""
+    """The collectives that move arrays of a kind, costliest first."""
     found = [
       one
       for one in self.step.analysis.collectives
@@ -110,7 +110,7 @@ class _Found:
     return sorted(found, key=lambda one: -self.lost_us([one]))
 
   def made_by_partitioner(self) -> list[collectives_lib.Collective]:
-    """Collectives of activations that the program did not write itself."""
+    """The partitioner's collectives of activations."""
     return [
       one
       for one in self.moving("activation")
@@ -118,11 +118,11 @@ class _Found:
     ]
 
   def signature(self, one: collectives_lib.Collective) -> tuple[Any, ...]:
-    """What identifies a collective across compiles."""
+    """A key that identifies a collective across compiles."""
     return one.kind, self.op_name(one), self.arrays.moved(one)
 
   def op_name(self, one: collectives_lib.Collective) -> str:
-    """JAX's name of the operation that a collective was made for."""
+    """JAX's name of a collective's operation."""
     home = self.homes[one.computation]
     start = home.by_id[one.start_id]
     inside = collectives_lib.payloads(self.step.analysis.module, start)
@@ -150,15 +150,14 @@ class _Found:
     more = len(some) - 1
     return (
       f"{first.name} moves an activation, {array.shape}"
-      f"{f', at {at}' if at else ''}, because its sharding was left to XLA"
+      f"{f', at {at}' if at else ''}, because XLA chose its sharding"
       f"{f', and so do {more} more' if more else ''}"
     )
 
   def unpinned(self) -> Iterator[explanation_lib.Advice]:
     """Advice on activations of a module without sharding constraints.
 
-    It applies to collectives in the groups that all-gather parameters, as FSDP
-    does.
+    It covers collectives in the groups that all-gather parameters (FSDP).
     """
     names = {
       instruction.metadata.op_name.rpartition("/")[2]
@@ -173,7 +172,7 @@ class _Found:
       for one in self.made_by_partitioner()
       if one.groups in gathered
       and self.op_name(one)
-      # The program wrote rings of attention itself.
+      # Rings of attention are the program's own.
       and one.kind != "collective-permute"
     ]
     lost_us = self.lost_us(some)
@@ -183,9 +182,9 @@ class _Found:
       about="Activations",
       gain_us=lost_us,
       sentence=(
-        f"{self.told(some)}. Kernels wait and lose {_ms(lost_us)} for these."
-        " Pin what enters each layer with jax.lax.with_sharding_constraint,"
-        " sharded as the batch is."
+        f"{self.told(some)}. They cost kernels {_ms(lost_us)}."
+        " Pin the input of each layer with jax.lax.with_sharding_constraint,"
+        " sharded like the batch."
       ),
     )
 
@@ -200,7 +199,7 @@ class _Found:
       and (number := self.arrays.times_added_up(one)) > 1
     }
     saved_us = sum(self.lost_us([c]) * (1 - 1 / n) for c, n in parts.items())
-    # In a loop, all trips but one are saved; elsewhere, this is one of n parts.
+    # A loop saves all trips but one; elsewhere, this is one of n parts.
     num_bytes = sum(
       max(c.executions // n, 1) * c.nccl_bytes for c, n in parts.items()
     )
@@ -228,7 +227,7 @@ class _Found:
     )
 
   def cut_again(self) -> Iterator[explanation_lib.Advice]:
-    """Advice on arrays that are gathered whole to be sharded differently."""
+    """Advice on arrays that are gathered completely to be resharded."""
     some = [
       one
       for one in self.step.analysis.collectives
@@ -246,12 +245,12 @@ class _Found:
       about="Rematerialization",
       gain_us=lost_us,
       sentence=(
-        "XLA finds no way from one sharding to another, so"
-        f" {first.name} gathers {array.in_words}, whole, and each GPU cuts its"
-        f" new part out of that{at}: kernels wait and lose {_ms(lost_us)}. XLA"
-        " calls it involuntary full rematerialization. Shard it on both sides"
-        " over the same mesh axes in the same order, or go by a sharding in"
-        " between."
+        "XLA cannot convert one sharding directly to another, so"
+        f" {first.name} fully gathers {array.in_words}, and each GPU slices"
+        f" its new part from it{at}. This costs kernels {_ms(lost_us)}. XLA"
+        " calls it involuntary full rematerialization. Shard both sides over"
+        " the same mesh axes in the same order, or use an intermediate"
+        " sharding."
       ),
     )
 
@@ -270,7 +269,7 @@ class _Changes:
     ]
 
   def advice(self) -> Iterator[explanation_lib.Advice]:
-    """The changes that gain, with their gains."""
+    """The changes with a gain."""
     if not self._data:
       return
     yield from self._unused_axes()
@@ -310,8 +309,8 @@ class _Changes:
       gain_us=before_us - us,
       sentence=(
         f"a reshape at {pin.place} splits the sharded dimension of the batch"
-        f" into {pin.shape}, so that whole micro-batches lie on some of the"
-        " GPUs, and XLA moves what the others compute. Pin them:"
+        f" into {pin.shape}, so each micro-batch is on only some GPUs, and XLA"
+        " moves data to the others. Pin the micro-batches:"
         f" {_constraint('batch', pin.spec)}; or split with"
         f" lagom_xla.micro_batches, which moves no data."
         f" {_takes(us, before_us)}"
@@ -327,7 +326,7 @@ class _Changes:
       return
     us, told, after = before_us, [], self._found
     for pin_all, what, name in (
-      (pins_lib.pin_activations, "what enters each layer", "x"),
+      (pins_lib.pin_activations, "the input of each layer", "x"),
       (pins_lib.pin_products, "the product", "y"),
     ):
       changed, pins = pin_all(program, self._data)
@@ -341,7 +340,7 @@ class _Changes:
       told.append(f"{what}{at}, {pin.shape}: {_constraint(name, pin.spec)}")
     if not told:
       return
-    # Collectives that tensor parallelism needs remain with pins.
+    # Collectives for tensor parallelism remain with pins.
     left = set(map(after.signature, after.made_by_partitioner()))
     some = [c for c in some if self._found.signature(c) not in left] or some
     yield _Advice(
@@ -372,14 +371,14 @@ class _Changes:
     named = in_words.some([f"'{axis}' ({n})" for axis, n in unused.items()])
     step_us = self._found.step_us
     said = (
-      f"no array is sharded over {named}, so GPUs along it compute the same."
+      f"no array is sharded over {named}, so GPUs along it repeat all work."
     )
     us = None
     if wanted:
       us = self._time_us(pins_lib.shard_arguments(self._program, wanted))
     if us is None:
       gain_us = step_us * (1 - 1 / math.prod(unused.values()))
-      said += " Shard the batch over it, too, or leave it out of the mesh."
+      said += " Shard the batch over it, too, or remove it from the mesh."
     else:
       gain_us = step_us - us
       said += f" Shard the batch over it, too: {spec}. {_takes(us, step_us)}"
@@ -419,10 +418,10 @@ class _Changes:
       about="Optimizer state",
       gain_us=step_us - us,
       sentence=(
-        f"{in_words.gigabytes(num_bytes)} of each GPU are the same on {parts},"
-        f" such as {self._arguments[largest].name}. Sharded over"
+        f"{in_words.gigabytes(num_bytes)} per GPU are replicated on {parts}"
+        f" GPUs, such as {self._arguments[largest].name}. Sharded over"
         f" {in_words.some(sorted(map(repr, rows)))} in in_shardings and"
-        " out_shardings (ZeRO-1) they take"
+        " out_shardings (ZeRO-1), they take"
         f" {in_words.gigabytes(num_bytes / parts)}. {_takes(us, step_us)}"
       ),
     )
@@ -451,7 +450,7 @@ class _Changes:
     return max(fitting, key=lambda dim: sizes[dim], default=None)
 
   def _tables(self) -> Iterator[explanation_lib.Advice]:
-    """Advice on tables that are gathered whole only to look up rows."""
+    """Advice on tables that are gathered completely to look up rows."""
     found = self._found
     some = [
       one
@@ -474,9 +473,9 @@ class _Changes:
         about="Embedding",
         gain_us=found.step_us - us,
         sentence=(
-          f"{one.name} gathers {array.in_words}, whole, to look up rows of it"
+          f"{one.name} fully gathers {array.in_words} to look up rows"
           f"{f' at {at}' if (at := found.lines([one])) else ''}."
-          f" Shard its columns, {spec}, so that rows are moved instead."
+          f" Shard its columns, {spec}, so that only rows move."
           f" {_takes(us, found.step_us)}"
         ),
       )
@@ -526,8 +525,8 @@ def _constraint(value: str, spec: str) -> str:
 
 def _takes(us: float, before_us: float) -> str:
   if _ms(us) == _ms(before_us):
-    return f"Compiled so, the step still takes {_ms(us)}, as predicted."
+    return f"The step is predicted to still take {_ms(us)} with this change."
   return (
-    f"Compiled so, the step is predicted to take {_ms(us)} instead of"
+    f"With this change, the step is predicted to take {_ms(us)} instead of"
     f" {_ms(before_us)}."
   )

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explains a step as it runs today, and with a plan.
 
-explaining.of_step(step)
-explaining.of_plan(before, after, configuration)
-explaining.of_run(step, configuration)
+    explaining.of_step(step)
+    explaining.of_plan(before, after, configuration)
+    explaining.of_run(step, configuration)
 
-Names differ from compile to compile, and a plan may combine collectives that
-are separate today. So the comparison is between all collectives of one kind
-from the same source lines; if XLA combined collectives of several lines, these
-lines are compared together.
+Names differ between compiles, and a plan may combine collectives that are
+separate today. So all collectives of one kind from the same source lines are
+compared. If XLA combined collectives from several lines, these lines are
+compared together.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from lagom_xla.search.xla import knobs
 _ms = in_words.milliseconds
 # These compare as one kind: XLA may turn an all-reduce into a reduce-scatter.
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
-# NCCL settings that a sentence names.
+# Most NCCL settings in a sentence.
 _MOST_SETTINGS = 2
-# The most collectives of a step that are explained, the most exposed first, and
-# the most slowed kernels that are named for a collective.
+# Most collectives to explain per step, most exposed first, and most slowed
+# kernels to name for a collective.
 _MOST_EXPLAINED = 2048
 _MOST_SLOWED = 3
 
@@ -65,7 +65,7 @@ def of_plan(
     before: the step as it runs today.
     after: the step with the plan.
     configuration: the plan's NCCL settings for `after`.
-    advice: what to change in the program.
+    advice: advice on the program.
   """
   today, planned = _Ran(before, before.default), _Ran(after, configuration)
   with_plan: dict[str, explanation_lib.WithPlan] = {}
@@ -106,8 +106,8 @@ def _explanation(
 class _Ran:
   """A step as it ran under NCCL settings.
 
-  It has, by collective, how long its done held the compute stream, and the
-  kernels that it slows, the largest loss first.
+  For each collective, it has the time that its done blocks the compute stream,
+  and the kernels that it slows, largest loss first.
   """
 
   def __init__(
@@ -119,7 +119,7 @@ class _Ran:
     self.lines = source_lines.SourceLines(step.analysis.module)
     self.arrays = provenance.of(step.analysis.module)
     self.homes = {c.name: c for c in step.analysis.sequences}
-    # Collectives of branches that are not taken stay at 0.
+    # Collectives in branches that are not taken stay at 0.
     self.exposed_us = {c.name: 0.0 for c in step.analysis.collectives}
     for run in self.runs:
       for passage in run.passages:
@@ -136,7 +136,7 @@ class _Ran:
       )
 
   def slowed_us(self, name: str) -> float:
-    """What kernels lose to a collective."""
+    """The time that kernels lose to a collective."""
     return sum(slowed.us for slowed in self.slows.get(name, ()))
 
 
@@ -185,7 +185,7 @@ _Group = tuple[
 
 
 def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
-  """Groups of collectives that share lines, directly or through others."""
+  """Groups of collectives that share lines, directly or transitively."""
   in_common: dependencies.DisjointSets[_Line] = dependencies.DisjointSets()
   for _, lines in (*ours, *theirs):
     first, *others = lines or [_NO_LINE]
@@ -202,7 +202,7 @@ def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
 def _compared(
   today: _Ran, planned: _Ran, group: _Group
 ) -> explanation_lib.WithPlan:
-  """What a plan does to the collectives from some lines."""
+  """The effect of a plan on the collectives from some lines."""
   ours, theirs = group
   both = ((today, ours), (planned, theirs))
   exposed_us, slowed_us = (
@@ -233,7 +233,7 @@ def _compared(
 
 
 def _changes(today: _Ran, planned: _Ran, group: _Group) -> Iterator[str]:
-  """How the collectives from some lines differ with a plan, in words."""
+  """The changes of a plan to the collectives from some lines, in words."""
   ours, theirs = group
   if not theirs:
     yield "part of other collectives, or go away"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An explanation as plain data: each collective, and why it is exposed.
 
-`explain --format=json` prints it. It is kept beside a plan, so that it can be
-read without compiling.
+`explain --format=json` prints it. It is kept beside a plan, to be read without
+a compile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Part:
 
   Attributes:
     reason: the reason, as docs/explain.md defines it.
-    us: microseconds per step; a collective's parts sum up to its exposed time.
+    us: microseconds per step; a collective's parts add up to its exposed time.
     sentence: the reason in words, with names.
   """
 
@@ -46,9 +46,9 @@ class Slowed:
   """A kernel that a collective slows.
 
   Attributes:
-    kernel: its name.
-    source: its source line and layer; "" if unknown.
-    us: what it loses to the collective, in microseconds per step.
+    kernel: name of the kernel.
+    source: source line and layer; "" if unknown.
+    us: loss to the collective, in microseconds per step.
   """
 
   kernel: str
@@ -58,14 +58,14 @@ class Slowed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-  """What to change in a program.
+  """A change to make in a program.
 
   Attributes:
-    about: its subject, such as "Activations".
+    about: the subject, such as "Activations".
     sentence: what XLA does with the program, and what would help; if the
-      program is available, also the predicted step time then.
-    gain_us: the gain in microseconds per step; if the program is not available,
-      what is lost today.
+      program is available, also the predicted step time with the change.
+    gain_us: gain in microseconds per step; if the program is not available,
+      today's loss.
   """
 
   about: str
@@ -78,18 +78,18 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WithPlan:
-  """What a plan does to a collective, and to others from the same lines.
+  """The effect of a plan on a collective, and on others from the same lines.
 
   Times are in microseconds per step.
 
   Attributes:
-    num_before: today's collectives of its kind from its source lines, including
-      itself.
+    num_before: number of today's collectives of its kind from its source lines,
+      including itself.
     names: the collectives from those lines with the plan.
     exposed_before_us: exposed time today.
     exposed_after_us: exposed time with the plan.
-    slowed_before_us: what kernels lose to them today.
-    slowed_after_us: what kernels lose to them with the plan.
+    slowed_before_us: time that kernels lose to them today.
+    slowed_after_us: time that kernels lose to them with the plan.
     sentence: the comparison in words.
   """
 
@@ -108,35 +108,36 @@ class Collective:
 
   Attributes:
     name: name of the instruction that starts it.
-    what: what it does, in a few words.
-    kind: its HLO opcode.
+    what: a short description.
+    kind: HLO opcode.
     form: "async" or "sync".
-    computation: the computation that it is in.
+    computation: the computation that contains it.
     num_bytes: bytes that it moves per execution, as NCCL counts them.
-    num_ranks: GPUs that take part.
-    num_nodes: nodes that these GPUs are on.
-    num_arrays: arrays that it moves; several if XLA combined collectives.
-    moves: what each array is.
-    executions: how often it runs per step.
+    num_ranks: number of GPUs that take part.
+    num_nodes: number of nodes with these GPUs.
+    num_arrays: number of arrays that it moves; several if XLA combined
+      collectives.
+    moves: a description of each array.
+    executions: number of runs per step.
     file: file of its source line; "" if unknown.
     line: line number in that file; 0 if unknown.
     layer: the named scopes around it; "" if there are none.
     is_backward: whether it belongs to the backward pass.
     run_by: "NCCL" if NCCL settings affect it; else what runs it instead.
     num_sms: SMs that it takes.
-    lone_us: the time of all its runs alone.
-    exposed_us: how long its done holds the compute stream.
-    hideable_us: kernels of its computation that are independent of it; null if
-      it is not exposed.
-    unhideable_us: exposed time in any order: how much longer it takes than
-      those kernels; null if it is not exposed.
+    lone_us: time of all its runs alone.
+    exposed_us: time that its done blocks the compute stream.
+    hideable_us: time of independent kernels in its computation; null if it is
+      not exposed.
+    unhideable_us: time beyond that of those kernels, exposed in any order; null
+      if it is not exposed.
     sync_because: why XLA made it sync; "" if it is async or not exposed.
     why: why it is exposed, in a sentence; "" if it is not.
-    parts: the parts of its exposed time, the largest first.
-    slowed_us: what kernels lose to it.
+    parts: the parts of its exposed time, largest first.
+    slowed_us: time that kernels lose to it.
     slows: the kernels that lose most.
-    with_plan: what the plan does to it; null without a plan.
-    advice: what you could change in the model, mesh, accumulation or strands.
+    with_plan: the plan's effect on it; null without a plan.
+    advice: possible changes to the model, mesh, accumulation or strands.
   """
 
   name: str
@@ -170,7 +171,7 @@ class Collective:
 
   @property
   def at(self) -> str:
-    """Its file and line, as `train.py:88`; "" if unknown."""
+    """Its file and line, such as `train.py:88`; "" if unknown."""
     return f"{pathlib.PurePath(self.file).name}:{self.line}" * bool(self.file)
 
 
@@ -181,14 +182,15 @@ class Step:
   Attributes:
     step_us: step time.
     exposed_us: exposed time of all collectives.
-    lower_bound_us: a step time that no order and no NCCL settings of this
-      module can beat.
-    unexplained_us: exposed time of collectives that were not examined, because
-      there are too many.
+    lower_bound_us: step time that no order and no NCCL settings of this module
+      can beat.
+    unexplained_us: exposed time of collectives beyond the limit, which were not
+      examined.
     reasons_us: reason -> exposed time of all examined collectives.
-    between_products_us: the part of it that no order can hide, because the
+    between_products_us: exposed time that no order can hide, because the
       kernels around it depend on it or already hide others.
-    in_process_us: the part of that which strands or slices could hide at most.
+    in_process_us: the most of `between_products_us` that strands or slices
+      could hide.
     collectives: all collectives, the most exposed first.
   """
 
@@ -204,7 +206,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explanation:
-  """Why a step's collectives are exposed, and what a plan does about it.
+  """Why a step's collectives are exposed, and the effect of a plan.
 
   Attributes:
     format_version: raised when a field changes its meaning.
@@ -214,8 +216,8 @@ class Explanation:
     basis: the basis of times: "predicted", or "predicted from measured costs".
     before: the step as it runs today.
     after: the step with the plan; null without one.
-    calls_that_may_communicate: library calls that may contain collectives that
-      are not listed here.
+    calls_that_may_communicate: library calls that may contain collectives not
+      listed here.
     advice: what to change in the program, the largest gain first.
   """
 
@@ -236,9 +238,9 @@ _MOST_NEAR = 3
 
 
 def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
-  """The collective of a name, and the step that has it.
+  """The collective with a name, and its step.
 
-  That is today's step, or the step with the plan if only that has it.
+  The step is today's, or the step with the plan if only that has it.
 
   Raises:
     UnknownCollectiveError: neither has it; the message names similar ones.

@@ -1,24 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of an exposed time: what keeps a collective from being hidden.
+"""Parts of an exposed time: the reasons that a collective is not hidden.
 
-A collective is exposed while its done holds the compute stream. Each part is
-what one counterfactual removes from that time, on top of those before it, in
-the order and as defined in docs/explain.md; the rest cannot be hidden in any
-order. So the parts add up to the exposed time.
+A collective is exposed while its done blocks the compute stream. Each part is
+the time that one more counterfactual removes, in the order and as defined in
+docs/explain.md. The rest cannot be hidden in any order. So the parts add up to
+the exposed time.
 
-Instructions that take no time are skipped: a collective is ready to start once
-the last instruction that takes time has made one of its operands, and is needed
-by the first one that uses its result. Kernels that it does not depend on, and
-that do not depend on it, are *independent* of it: only they can run beside it
-in any order.
+Instructions without duration are skipped. A collective is ready to start once
+the last instruction with a duration has made one of its operands. It is needed
+by the first such instruction that uses its result. Kernels are *independent* of
+it if neither depends on the other: in any order, only they can run beside it.
 
-A listener records from a replay, for each run of a computation, how long
-kernels took, how long the communication stream was busy meanwhile, and how long
-each done held the compute stream. A wait is counted for the done that waits.
-The timeline counts it for the collective that runs meanwhile, which is another
-one if the done waits for collectives ahead in the queue; the sums over all
-collectives are equal.
+A listener records each run of a computation in a replay: the times of kernels,
+the busy time of the communication stream meanwhile, and the time that each done
+blocks the compute stream. A wait counts for the done that waits. The timeline
+counts it for the collective that is running, which differs if the done waits
+for collectives ahead in the queue. The sums over all collectives are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from lagom_xla.passes import kernels as kernels_lib
 
 _T = TypeVar("_T")
 
-# Rounding errors of sums of times are below this.
+# Upper bound of rounding errors in sums of times.
 _NEGLIGIBLE_US = 1e-6
 
 
@@ -53,13 +51,13 @@ class Passage:
 
   Attributes:
     name: name of the collective.
-    lone_us: its time alone.
-    issued_us: when its start was reached.
-    ahead_us: collective ahead in the queue -> its remaining time then.
-    stall_us: how long its done held the compute stream.
-    slowed_us: what it lost to kernels beside it.
-    queue_us: time from its start until those ahead had finished and SMs were
-      free; 0 unless its done had to wait.
+    lone_us: time alone.
+    issued_us: time of its start.
+    ahead_us: collective ahead in the queue -> its remaining time at the start.
+    stall_us: time that its done blocked the compute stream.
+    slowed_us: time that it lost to kernels beside it.
+    queue_us: time from its start until the collectives ahead had finished and
+      SMs were free; 0 if its done did not wait.
   """
 
   name: str
@@ -72,13 +70,13 @@ class Passage:
 
 
 class Run:
-  """A computation as it ran, once or in equal trips.
+  """One run of a computation, or several equal trips.
 
   Attributes:
-    weight: the number of runs that it stands for.
+    weight: number of runs that it represents.
     kernel_us: time of each instruction's kernels, by position.
-    beside_us: position -> collective -> how much of that time the collective
-      was at the head of the queue.
+    beside_us: position -> collective -> part of `kernel_us` with the collective
+      at the head of the queue.
     passages: executions of the collectives that it starts.
   """
 
@@ -94,7 +92,7 @@ def replayed(
 ) -> tuple[Sequence[Run], timeline.Timeline]:
   """Replays a step under NCCL settings: its runs and its timeline.
 
-  Once a trip of a loop begins like the one before it, it and all later trips
+  Once a trip of a loop begins like the previous trip, it and all later trips
   are one run.
   """
   heard = _Heard(step)
@@ -117,7 +115,7 @@ class _Heard(timeline.Listener):
     self._homes = {
       one.name: sequences[one.computation] for one in analysis.collectives
     }
-    # Where kernels are launched and computations called.
+    # Positions of kernel launches, and below, of calls of computations.
     self._launched: dict[str, tuple[hlo.Computation, int]] = {}
     for kernel in analysis.kernels.values():
       if home := sequences.get(kernel.computation):
@@ -129,21 +127,21 @@ class _Heard(timeline.Listener):
       for at, instruction in enumerate(computation.instructions)
       for callee, _ in analysis.callees(instruction)
     }
-    # Current runs by loop depth: of the step, of a trip of a loop in it, ...,
-    # with how often each counts.
+    # Current runs and their weights, by loop depth: the step, a trip of a loop
+    # in it, and so on.
     self._going_on: list[tuple[float, dict[int, Run]]] = [(1.0, {})]
     self._awaited: dict[str, collections.deque[Passage]] = (
       collections.defaultdict(collections.deque)
     )
-    # Current time, when the last kernel or wait ended, and what the current
-    # kernel runs beside.
+    # Current time, end of the last kernel or wait, and collectives beside the
+    # current kernel.
     self._now_us = self._since_us = 0.0
     self._beside_us: dict[str, float] = {}
 
   def _callers(
     self, computation: hlo.Computation
   ) -> Iterator[tuple[hlo.Computation, int]]:
-    """Where a computation is called, where its caller is called, and so on."""
+    """The call of a computation, the call of its caller, and so on."""
     at = self._called.get(computation.id)
     while at is not None:
       yield at
@@ -231,16 +229,16 @@ class _Heard(timeline.Listener):
     return self._since_us - since_us
 
 
-# Collectives that share one bit mask.
+# Number of collectives per bit mask.
 _BITS = 62
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-  """When an array can be sent and when it is needed, as positions.
+  """The positions between which an array can be sent.
 
   Attributes:
-    ready: position of the instruction that makes it; -1 if it is a parameter.
+    ready: position of the instruction that makes it; -1 for a parameter.
     used: position of the first instruction that needs it; the number of
       instructions if the computation only returns it.
   """
@@ -260,11 +258,12 @@ class Place:
     done: position of the instruction that waits for it; the number of
       instructions if another computation waits.
     span: from the last of its operands to the first use of its results.
-    arrays: the span of each array that it moves; () if it moves one.
+    arrays: the span of each array that it moves; () for a single array.
     bit: its bit in `before` and `after`.
     before: for each position, a mask of the collectives that depend on the
       instruction.
-    after: for each position, a mask of those that the instruction depends on.
+    after: for each position, a mask of the collectives that the instruction
+      depends on.
   """
 
   collective: collectives_lib.Collective
@@ -330,7 +329,7 @@ def of_computation(
 def _reach(
   graph: dependencies.Graph, starts: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-  """For each position, masks of the starts that need it and that it needs."""
+  """For each position, masks of dependent starts and of needed starts."""
   position = graph.computation.position
   before = [0] * len(position)
   for index, start in enumerate(starts):
@@ -369,7 +368,7 @@ def _arrays(
   collective: collectives_lib.Collective,
   done_ids: Sequence[int],
 ) -> Iterator[Span]:
-  """The span of each array of a combined collective that is awaited here."""
+  """The span of each array of a combined collective awaited here."""
   start = graph.computation.by_id[collective.start_id]
   num = collective.num_operands
   if num < 2 or len(start.operand_ids) != num:
@@ -409,7 +408,7 @@ def _reached(
   ids: Iterable[int],
   next_to: Mapping[int, Iterable[int]],
 ) -> Iterator[int]:
-  """Positions of the first instructions that take time, from `ids` on."""
+  """Positions of the first instructions with a duration, from `ids` on."""
   todo = list(ids)
   seen = set(todo)
   while todo:
@@ -446,19 +445,19 @@ class Parts:
   """The parts of a collective's exposed time, per step; in microseconds.
 
   Attributes:
-    exposed_us: how long its done holds the compute stream.
-    us: the parts, which sum up to that.
-    hideable_us: kernels that are independent of it.
-    ahead_us: collective -> how long this one queued behind it.
-    beside_us: collective -> how long it ran beside kernels that could have
+    exposed_us: time that its done blocks the compute stream.
+    us: the parts, which add up to `exposed_us`.
+    hideable_us: time of independent kernels.
+    ahead_us: collective -> time that this one queued behind it.
+    beside_us: collective -> time that it ran beside kernels that could have
       hidden this one.
-    merged_us: position of a merged product -> how long its products could have
+    merged_us: position of a merged product -> time that its products could have
       hidden this one if they were not merged.
     unhideable_us: exposed time in any order: its time alone beyond that of all
       independent kernels.
-    bound_kernels_us: kernels that it depends on, or that depend on it.
-    num_kernels: reason that another order would remove -> how many of the
-      nearest independent kernels would hide that part.
+    bound_kernels_us: time of kernels that depend on it, or that it depends on.
+    num_kernels: reason that another order would remove -> number of nearest
+      independent kernels that would hide that part.
   """
 
   exposed_us: float = 0.0
@@ -504,9 +503,9 @@ def _merged(
 ) -> dict[str, dict[int, float]]:
   """Merged products that wait for each collective, and its share of them.
 
-  If not merged, a product can hide collectives that it does not need. The share
-  of a merged product's elements that could do so, for the collective that the
-  fewest need, is divided among its collectives.
+  An unmerged product can hide collectives that it does not need. For the
+  collective that the fewest products need, the share of the merged product's
+  elements that could do so is divided among its collectives.
   """
   analysis = step.analysis
   found: dict[str, dict[int, float]] = {name: {} for name in placed}
@@ -608,7 +607,7 @@ def _take_apart(
 
 
 def _num_until(times_us: np.ndarray, us: float) -> int:
-  """How many of the first times it takes to sum up to `us`."""
+  """The number of first times that add up to `us`."""
   enough = np.cumsum(times_us) >= us - _NEGLIGIBLE_US
   return int(np.argmax(enough)) + 1
 
@@ -620,13 +619,13 @@ def _by_combining_us(
   place: Place,
   step: step_lib.Step,
 ) -> float:
-  """How much less would be exposed if its arrays were sent one by one.
+  """The exposed time saved by sending its arrays one by one.
 
-  Each array starts when it is ready and those before it are done, in the order
-  in which they become ready, and is needed where it is now. Each takes the time
-  of a separate collective under NCCL's own choice.
+  Arrays are sent in the order in which they become ready. Each starts when it
+  is ready and the previous array is done, and is needed where it is today. Each
+  takes the time of a separate collective with NCCL's own choice.
   """
-  # Cumulative time of kernels that no other collective ran beside.
+  # Cumulative time of kernels without another collective beside them.
   others_us = busy_us.copy()
   for at in range(place.start, place.done + 1):
     others_us[at : at + 1] -= run.beside_us.get(at, {}).get(passage.name, 0.0)

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences on an exposed collective: why it is exposed, and what would help.
+"""Sentences on an exposed collective: the reasons, and advice.
 
-Advice is about changes to make when no flag helps: model, mesh, strands. It is
-given only if the module shows that it applies, with the most it could hide or
-the predicted time of the collective after the change.
+Most advice is for cases without a helpful flag: model, mesh, strands. It is
+given only if the module shows that it applies. It includes the most that it
+could hide, or the predicted time of the collective after the change.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from lagom_xla.passes import provenance
 from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
-# How many of the innermost scopes to show.
+# Number of innermost scopes to show.
 _NUM_SCOPES = 2
 
 # Reasons as they appear in tables.
 REASONS: Mapping[parts_lib.Reason, str] = {
   "slowed": "slowed by kernels beside it",
-  "queue": "queued behind another one",
+  "queue": "queued behind another collective",
   "sync": "runs synchronously",
   "started_late": "started later than possible",
   "awaited_early": "awaited before its first use",
@@ -48,7 +48,7 @@ REASONS: Mapping[parts_lib.Reason, str] = {
 
 
 def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
-  """What a collective does."""
+  """A description of a collective."""
   kind, num_bytes = collective.kind, collective.nccl_bytes
   if not collective.group_size:
     return f"{kind} of {in_words.megabytes(num_bytes)}"
@@ -56,9 +56,9 @@ def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
 
 
 def moved(arrays: Sequence[provenance.Array], *, is_told: bool = False) -> str:
-  """What a collective moves; "" if unknown.
+  """The arrays that a collective moves; "" if unknown.
 
-  Of several arrays, the first is named.
+  Names only the first of several arrays.
 
   Args:
     arrays: the arrays that it moves.
@@ -83,7 +83,7 @@ def place(line: source_lines.SourceLine) -> str:
 class Subject:
   """An exposed collective of a step.
 
-  `is_latency_hidden` is whether XLA's latency-hiding scheduler scheduled the
+  `is_latency_hidden`: whether XLA's latency-hiding scheduler scheduled the
   step.
   """
 
@@ -149,8 +149,8 @@ def lines(
 ) -> Sequence[source_lines.SourceLine]:
   """The source line of each array.
 
-  It is that of the first instruction with one: the instruction that extracts
-  the array from the collective's result, the one that makes it, or its users.
+  It is the line of the first instruction that has one: the instruction that
+  extracts the array from the collective's result, its maker, or its users.
   """
   computation = graph.computation
   start = computation.by_id[collective.start_id]
@@ -229,10 +229,10 @@ def why(subject: Subject) -> str:
 
 
 _ms = in_words.milliseconds
-# The most parts in a sentence, and the least share of one.
+# Most parts in a sentence, and the least share of each.
 _MOST_PARTS = 2
 _LEAST_SHARE = 0.1
-# The least share of a wait that is said to have "other reasons".
+# Least share of a wait that a sentence attributes to "other reasons".
 _LEAST_REST = 0.02
 
 
@@ -251,7 +251,7 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
 
 
 def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
-  """Why a part of a collective's time is exposed, to follow "because"."""
+  """Why a part of a collective's time is exposed: a clause after "because"."""
   maker, user = subject.maker, subject.user
   home = subject.collective.computation
   made, used = (subject.named(i) if i else "" for i in (maker, user))
@@ -339,7 +339,7 @@ def _most(others_us: Mapping[str, float]) -> str:
 
 # Assumed number of pieces of a sliced product and its collective.
 _NUM_PIECES = 4
-# The least share of the exposed time that is worth a sentence.
+# Least share of the exposed time for a sentence.
 _LEAST_ADVISED = 0.05
 # Kernels that use weights and make gradients.
 _PRODUCTS = ("gemm", "convolution", "attention")
@@ -359,7 +359,7 @@ _BY_PROGRAM: tuple[parts_lib.Reason, ...] = (
 
 
 def advice(subject: Subject) -> tuple[str, ...]:
-  """What to change for a collective, the simplest first."""
+  """Advice on a collective, the simplest first."""
   us = subject.parts.us
   least_us = _LEAST_ADVISED * subject.parts.exposed_us
   found = [*_kernel(subject), *_accumulation(subject)]
@@ -372,9 +372,10 @@ def advice(subject: Subject) -> tuple[str, ...]:
   if (merged_us := us.get("merged", 0.0)) > least_us:
     product, merged = _merged(subject)
     found.append(
-      f"Merging: XLA merged products into {product}. Kept apart, those that do"
-      f" not need this collective could hide {_ms(merged_us)} of it."
-      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them apart;"
+      f"Merging: XLA merged products into {product}. Kept separate, the"
+      " products that do not need this collective could hide"
+      f" {_ms(merged_us)} of it."
+      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them separate;"
       " `lagom-xla tune` tries that."
     )
   found += _communicator(subject)
@@ -399,7 +400,7 @@ def advice(subject: Subject) -> tuple[str, ...]:
 
 
 def _kernel(subject: Subject) -> Iterator[str]:
-  """Kernel: a custom call that XLA cannot partition, so it gathers for it."""
+  """Kernel: a custom call that XLA cannot partition, and so gathers for."""
   user, kernel = subject.user, subject.kernel(subject.user)
   if subject.collective.kind != "all-gather" or user is None or kernel is None:
     return
@@ -420,7 +421,7 @@ def _kernel(subject: Subject) -> Iterator[str]:
 
 
 def _communicator(subject: Subject) -> Iterator[str]:
-  """Communicator: a permute that has few channels, being in one of all GPUs."""
+  """Communicator: a permute with few channels in a communicator of all GPUs."""
   apart, key = subject.step.permuting_apart, subject.key
   if apart is None or key not in subject.step.permuting:
     return
@@ -497,13 +498,13 @@ def _mesh(subject: Subject) -> Iterator[str]:
   kinds = {array.kind for array in subject.arrays.moved(subject.collective)}
   price = ""
   if num_ranks == key.num_ranks:
-    price = " What goes within nodes now would go between them then."
+    price = " Other traffic that is now within nodes would then cross nodes."
   elif kinds & provenance.OF_ANY_BATCH:
     if key.kind == "all-reduce":
       return  # Data parallelism needs all GPUs.
     price = (
-      f" A GPU would hold {key.num_ranks / num_ranks:,.2g} times as much of"
-      " what is sharded so."
+      f" Each GPU would hold {key.num_ranks / num_ranks:,.2g} times as much of"
+      " the arrays sharded over that axis."
     )
   yield (
     f"Mesh: it spans {key.num_nodes} nodes over {cluster.node.fabric}. On a"
@@ -514,7 +515,7 @@ def _mesh(subject: Subject) -> Iterator[str]:
 
 
 def _accumulation(subject: Subject) -> Iterator[str]:
-  """Accumulation: a reduction in each trip of a loop that then sums results."""
+  """Accumulation: a reduction in each trip of a loop that sums the results."""
   collective, lone_us = subject.collective, subject.lone_us
   runs, trips = collective.executions, subject.arrays.trips_added_up(collective)
   if trips < 2 or runs < trips:
@@ -523,17 +524,18 @@ def _accumulation(subject: Subject) -> Iterator[str]:
   once = runs // trips
   num_bytes = in_words.gigabytes(once * collective.nccl_bytes)
   yield (
-    f"Accumulation: a loop reduces in each of its {trips:,} trips what it then"
-    f" adds up, in {in_words.count(runs, 'run')}. If each GPU sums first and"
-    f" you reduce after the loop, in {in_words.count(once, 'run')}, that takes"
-    f" {_ms(once * lone_us)} alone instead of {_ms(runs * lone_us)}, and"
+    f"Accumulation: a loop reduces in each of its {trips:,} trips, and then"
+    f" adds up the results, in {in_words.count(runs, 'run')}. If each GPU sums"
+    f" first and you reduce after the loop, in {in_words.count(once, 'run')},"
+    f" that takes {_ms(once * lone_us)} alone instead of"
+    f" {_ms(runs * lone_us)}, and"
     f" {num_bytes} more for unreduced sums: put jax.shard_map around the loop"
     f" and {_SUMS_OF[collective.kind]} after it."
   )
 
 
 def _written_sums(subject: Subject) -> Iterator[str]:
-  """As `_accumulation`, for micro-batches that are written out."""
+  """Like `_accumulation`, for unrolled micro-batches."""
   collective = subject.collective
   number, runs = subject.arrays.num_added_up(collective), collective.executions
   if number < 2:
@@ -542,8 +544,9 @@ def _written_sums(subject: Subject) -> Iterator[str]:
   num_bytes = in_words.gigabytes(runs * collective.nccl_bytes)
   lone_us = runs * subject.lone_us
   yield (
-    f"Accumulation: this one and {number - 1} more are only added up. If each"
-    f" GPU sums first and you reduce once, that takes {_ms(lone_us)} alone"
+    f"Accumulation: the results of this one and {number - 1} more are only"
+    " added up. If each GPU sums first and you reduce once, that takes"
+    f" {_ms(lone_us)} alone"
     f" instead of {_ms(number * lone_us)}, and {num_bytes} more for unreduced"
     f" sums: use jax.shard_map with one {_SUMS_OF[collective.kind]} after the"
     " sum."
@@ -551,7 +554,7 @@ def _written_sums(subject: Subject) -> Iterator[str]:
 
 
 def _stacked_sums(subject: Subject) -> Iterator[str]:
-  """As `_accumulation`, for micro-batches that are stacked first."""
+  """Like `_accumulation`, for stacked micro-batches."""
   collective, key = subject.collective, subject.key
   number, runs = (
     subject.arrays.parts_added_up(collective),
@@ -575,7 +578,7 @@ def _stacked_sums(subject: Subject) -> Iterator[str]:
 _SUMS_OF = {"all-reduce": "psum", "reduce-scatter": "psum_scatter"}
 
 
-# Larger factors are not advised; below _MANY_TIMES, a percentage is shown.
+# Largest advised factor. Below _MANY_TIMES, it is shown as a percentage.
 _MOST_ROWS = 10
 _MANY_TIMES = 2
 
@@ -615,10 +618,10 @@ def _products(subject: Subject) -> list[int]:
 
 
 def _slices(subject: Subject, left_us: float) -> Iterator[str]:
-  """Slices: the collective and a product next to it, cut in pieces."""
+  """Slices: the collective and an adjacent product, cut in pieces."""
   for instruction, hidden_us in _sliced(subject, left_us):
     yield (
-      f"Slices: {subject.named(instruction)} is a matrix product next to it."
+      f"Slices: {subject.named(instruction)} is an adjacent matrix product."
       f" Cut in {_NUM_PIECES} pieces, each sent while another is computed, they"
       f" could hide up to {_ms(hidden_us)} of it; `lagom-xla tune --in-process`"
       " tries that."
@@ -628,7 +631,7 @@ def _slices(subject: Subject, left_us: float) -> Iterator[str]:
 def _sliced(
   subject: Subject, left_us: float
 ) -> Iterator[tuple[hlo.Instruction, float]]:
-  """A product next to the collective, and how much slicing could hide."""
+  """A product next to the collective, and the most that slicing could hide."""
   for instruction in (subject.user, subject.maker):
     kernel = subject.kernel(instruction)
     if instruction is None or kernel is None or kernel.category != "gemm":
@@ -648,7 +651,7 @@ def between_products_us(subject: Subject) -> float:
 
 
 def in_process_us(subject: Subject) -> float:
-  """How much of `between_products_us` strands or slices could hide at most."""
+  """The most of `between_products_us` that strands or slices could hide."""
   left_us = between_products_us(subject)
   stranded_us = min(left_us, subject.parts.bound_kernels_us / 2)
   return max(stranded_us, *(us for _, us in _sliced(subject, left_us)), 0.0)

@@ -126,7 +126,7 @@ def test_unpinned_activations_are_told_with_the_line_and_what_a_pin_gains(
     advice.sentence
   )
   (line,) = re.findall(
-    r"enters each layer at advice_test\.py:(\d+)", advice.sentence
+    r"input of each layer at advice_test\.py:(\d+)", advice.sentence
   )
   source = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
   assert source[int(line) - 1].strip().startswith("return x + jnp.tanh(x @ ")
@@ -217,7 +217,7 @@ def test_a_table_that_only_looks_up_is_better_sharded_by_columns(
   jitted = jax.jit(step, donate_argnums=0, out_shardings=out)
   compiled, (advice,) = _read(jitted.lower(params, tokens))
   assert advice.about == "Embedding"
-  assert f"table'], bf16[{size},{_WIDTH}], whole, to look" in advice.sentence
+  assert f"table'], bf16[{size},{_WIDTH}] to look" in advice.sentence
   assert re.search(
     r"at advice_test\.py:\d+\. Shard.*P\(None, 'd'\)", (advice.sentence)
   )
@@ -411,4 +411,4 @@ def test_an_array_that_is_gathered_and_cut_again_is_named(h100s: Any) -> None:
   )
   _, found = _read(jax.jit(step).lower(w, x))
   (advice,) = (one for one in found if one.about == "Rematerialization")
-  assert "gathers an activation, f32[1024,768], whole" in advice.sentence
+  assert "fully gathers an activation, f32[1024,768]" in advice.sentence
