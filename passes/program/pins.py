@@ -14,8 +14,9 @@ can be sharded differently, too. All functions work on copies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -34,6 +35,15 @@ _PASSIVE = frozenset(
   ]
 )
 _SUM = "stablehlo.add"
+# Operations that optimizers update state with, element by element.
+_ELEMENT_BY_ELEMENT = frozenset(
+  [
+    *(_SUM, "stablehlo.subtract", "stablehlo.multiply", "stablehlo.divide"),
+    *("stablehlo.convert", "stablehlo.negate", "stablehlo.select"),
+    *("stablehlo.sqrt", "stablehlo.maximum", "stablehlo.minimum"),
+    "stablehlo.optimization_barrier",
+  ]
+)
 # Attributes that name mesh axes.
 _SHARDINGS = (
   *("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "manual_axes"),
@@ -106,7 +116,8 @@ def pin_activations(module: ir.Module, data: Collection[int]) -> Pins:
   Returns:
     A copy with the pins, and the pins; () if there is nothing to pin.
   """
-  return _pinned(module, data, _pin_layers)
+  pin = functools.partial(_pin_layers, data=data)
+  return _pinned(module, data, pin, or_whole=True)
 
 
 def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
@@ -114,12 +125,18 @@ def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
   return _pinned(module, data, _pin_splits)
 
 
-def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
+def _pinned(
+  module: ir.Module,
+  data: Collection[int],
+  pin: Callable[[ir.Module, list[_Batch]], Iterator[Pin]],
+  *,
+  or_whole: bool = False,
+) -> Pins:
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
     main = mlir.functions_by_name(copy.operation)["main"]
     batches = _batches(main, data)
-    if not batches and pin is _pin_layers:
+    if not batches and or_whole:
       batches = _whole_batch(main, data)
     pins = tuple(pin(copy, batches)) if batches else ()
     return copy, pins
@@ -227,10 +244,14 @@ def _sizes(module: ir.Module, batch: _Batch) -> set[int]:
   return {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
 
 
-def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
+def _pin_layers(
+  module: ir.Module, batches: list[_Batch], data: Collection[int]
+) -> Iterator[Pin]:
   batch = batches[0]
   functions = mlir.functions_by_name(module.operation)
   sizes = _sizes(module, batch)
+  everything = mlir.inner_operations(module.operation)
+  calls = {mlir.callee(o): o for o in everything if mlir.is_call(o)}
 
   def dim_of_rows(value: ir.Value) -> int | None:
     """The first dimension, or the second one if the first is time."""
@@ -238,13 +259,16 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
     if len(shape) < 2 or not isinstance(_element_type(value), ir.FloatType):
       return None
     if shape[0] in sizes:
-      return 0
-    return 1 if shape[1] in sizes and len(shape) > 2 else None
+      dim = 0
+    elif shape[1] in sizes and len(shape) > 2:
+      dim = 1
+    else:
+      return None
+    # A weight may have as many rows as the batch.
+    return None if _is_of_state(value, data, calls) else dim
 
   found = []
-  operations = [
-    o for o in mlir.inner_operations(module.operation) if not _is_manual(o)
-  ]
+  operations = [o for o in everything if not _is_manual(o)]
   for body in (
     o.regions[1].blocks[0] for o in operations if o.name == mlir.LOOP
   ):
@@ -278,6 +302,32 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
       with ir.InsertionPoint.after(made):
         found.append(_pin(made.results[0], batch, dim, uses))
   yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+
+
+def _is_of_state(
+  value: ir.Value, data: Collection[int], calls: Mapping[str, ir.Operation]
+) -> bool:
+  """Whether a value is state, or is made from state element by element."""
+  shape, todo, seen = mlir.shape_of(value), [value], {value}
+  while todo:
+    value = todo.pop()
+    made = mlir.defining_operation(value)
+    if made is not None:
+      before = made.operands if made.name in _ELEMENT_BY_ELEMENT else ()
+    else:
+      argument = ir.BlockArgument(value)
+      owner = argument.owner.owner
+      name = ""
+      if "sym_name" in owner.attributes:
+        name = ir.StringAttr(owner.attributes["sym_name"]).value
+      if name == "main" and argument.arg_number not in data:
+        return True
+      call = owner if owner.name == mlir.LOOP else calls.get(name)
+      before = [call.operands[argument.arg_number]] if call else ()
+    fresh = [v for v in before if mlir.shape_of(v) == shape and v not in seen]
+    todo += fresh
+    seen.update(fresh)
+  return False
 
 
 def _is_manual(operation: ir.Operation) -> bool:
