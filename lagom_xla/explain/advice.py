@@ -375,13 +375,16 @@ class _Changes:
     )
     us = None
     if wanted:
-      us = self._time_us(pins_lib.shard_arguments(self._program, wanted))
+      us = self._time_us(pins_lib.shard_batch(self._program, wanted))
     if us is None:
       gain_us = step_us * (1 - 1 / math.prod(unused.values()))
       said += " Shard the batch over it, too, or remove it from the mesh."
     else:
       gain_us = step_us - us
-      said += f" Shard the batch over it, too: {spec}. {_takes(us, step_us)}"
+      said += (
+        f" Shard the batch, and what is pinned like it, over it, too: {spec}."
+        f" {_takes(us, step_us)}"
+      )
     if gain_us >= _LEAST * step_us:
       yield _Advice(about="Mesh axis", gain_us=gain_us, sentence=said)
 

@@ -597,6 +597,39 @@ def shard_arguments(
     return copy
 
 
+def shard_batch(
+  module: ir.Module, wanted: Mapping[int, Mapping[int, Sequence[str]]]
+) -> ir.Module:
+  """As `shard_arguments`, for data. Rows with the same pins follow."""
+  copy = shard_arguments(module, wanted)
+  with module.context, ir.Location.unknown():
+    main = mlir.functions_by_name(copy.operation)["main"]
+    constraints = [
+      operation
+      for operation in mlir.inner_operations(copy.operation)
+      if operation.name == "sdy.sharding_constraint"
+    ]
+    for batch in _batches(main, wanted):
+      number = ir.BlockArgument(batch.argument).arg_number
+      before = axes_of(module, number)[batch.dim]
+      after, sizes = _axes(batch.of_dim), _sizes(copy, batch)
+      parts = math.prod(axis_sizes(copy)[axis] for axis in after)
+      for operation in constraints:
+        sharding = sdy.TensorShardingAttr(operation.attributes["sharding"])
+        shape = mlir.shape_of(operation.results[0]) or ()
+        rows = {
+          dim: after
+          for dim, raw in enumerate(sharding.dimension_shardings)
+          if _axes(sdy.DimensionShardingAttr(raw)) == before
+          and shape[dim] in sizes
+          and shape[dim] % parts == 0
+        }
+        operation.attributes["sharding"] = _sharded(
+          sharding, sharding.mesh_or_ref, len(shape), rows
+        )
+    return copy
+
+
 def _sharded(
   sharding: Any, mesh: Any, rank: int, wanted: Mapping[int, Sequence[str]]
 ) -> Any:

@@ -34,12 +34,14 @@ def _lowered(
   *,
   is_pinned: bool = True,
   is_flat: bool = False,
+  is_unrolled: bool = False,
   num_micro: int = 0,
   axes: tuple[str, ...] = ("d",),
+  rows: str | tuple[str, ...] = "d",
   is_sharded: bool = True,
   num_words: int = 256,
 ) -> jax.stages.Lowered:
-  """Perceptrons that are scanned, with momentum; FSDP over "d"."""
+  """Perceptrons in a scan, with momentum; FSDP over "d"."""
   shape = (8,) if len(axes) == 1 else (4, 2)
   mesh = Mesh(np.array(devices).reshape(shape), axes)
 
@@ -48,13 +50,13 @@ def _lowered(
 
   def layer(x, w):
     if is_pinned:
-      x = jax.lax.with_sharding_constraint(x, named("d"))
+      x = jax.lax.with_sharding_constraint(x, named(rows))
     return x + jnp.tanh(x @ w["up"]) @ w["down"], None
 
   def loss(params, batch):
     x = params["table"][batch.reshape(-1) if is_flat else batch]
     layers = {"up": params["up"], "down": params["down"]}
-    x, _ = jax.lax.scan(layer, x, layers)
+    x, _ = jax.lax.scan(layer, x, layers, unroll=is_unrolled)
     return jnp.mean(x.astype(jnp.float32) ** 2)
 
   def step(state, batch):
@@ -89,7 +91,9 @@ def _lowered(
     }
 
   state = {"params": weights(), "mean": weights()}
-  batch = jax.ShapeDtypeStruct((_ROWS, _LENGTH), jnp.int32, sharding=named("d"))
+  batch = jax.ShapeDtypeStruct(
+    (_ROWS, _LENGTH), jnp.int32, sharding=named(rows)
+  )
   out = jax.tree.map(lambda x: x.sharding, state)
   jitted = jax.jit(step, donate_argnums=0, out_shardings=out)
   return jitted.lower(state, batch)
@@ -153,14 +157,23 @@ def test_micro_batches_by_a_reshape_are_pinned_where_that_gains(
   assert "P(None, 'd')" in advice.sentence
 
 
-def test_an_axis_without_arrays_is_named_with_what_it_could_gain(
-  h100s: Any,
+@pytest.mark.parametrize("is_unrolled", [False, True])
+def test_an_axis_without_arrays_is_named_with_what_it_gains_if_pins_follow(
+  h100s: Any, is_unrolled: bool
 ) -> None:
-  step, (advice,) = _read(_lowered(h100s, axes=("d", "idle")))
+  axes = ("d", "idle")
+  step, (advice, *_) = _read(
+    _lowered(h100s, axes=axes, is_unrolled=is_unrolled)
+  )
   assert advice.about == "Mesh axis"
   assert "'idle' (2)" in advice.sentence
   assert "P(('d', 'idle'))" in advice.sentence
-  assert advice.gain_us > 0.3 * _step_us(step)
+  after, _ = _read(
+    _lowered(h100s, axes=axes, rows=axes, is_unrolled=is_unrolled)
+  )
+  gain_us = _step_us(step) - _step_us(after)
+  assert advice.gain_us == pytest.approx(gain_us, rel=0.01)
+  assert gain_us > 0.3 * _step_us(step)
 
 
 def test_a_table_that_is_gathered_to_look_up_rows_is_known(h100s: Any) -> None:
