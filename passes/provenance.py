@@ -61,6 +61,8 @@ _LINEAR = frozenset(
     *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
   ]
 )
+# Operations between a gathered array and its uses.
+_PASSED_ON = array_flow.PLACES_STAY | {"pad", "slice"}
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 _SUMS = frozenset(["add", "reduce", "subtract"])
@@ -403,9 +405,9 @@ class Arrays:
     return bool(uses) and all(use.opcode == "gather" for use, _ in uses)
 
   def is_cut_again(self, collective: collectives_lib.Collective) -> bool:
-    """Whether each device slices its own part out of a gathered array."""
+    """Whether devices only slice their own part out of a gathered array."""
     uses = self._uses_of_gathered(collective)
-    return any(
+    return bool(uses) and all(
       use.opcode == "dynamic-slice" and self._of_device[node]
       for use, node in uses
     )
@@ -413,7 +415,7 @@ class Arrays:
   def _uses_of_gathered(
     self, collective: collectives_lib.Collective
   ) -> list[tuple[hlo.Instruction, array_flow.Node]]:
-    """The uses of a gathered array, behind converts, reshapes and the like."""
+    """The uses of a gathered array, behind converts, slices and the like."""
     found = self._operation(collective)
     if found is None or collective.kind != "all-gather":
       return []
@@ -424,9 +426,7 @@ class Arrays:
       node = todo.pop()
       for user in self._used[node]:
         made_by = flow.made_by[user]
-        if (
-          made_by.opcode in array_flow.PLACES_STAY and node in flow.copied[user]
-        ):
+        if made_by.opcode in _PASSED_ON and node in flow.copied[user]:
           if user not in seen:
             seen.add(user)
             todo.append(user)

@@ -245,12 +245,12 @@ class _Found:
       about="Rematerialization",
       gain_us=lost_us,
       sentence=(
-        "XLA cannot convert one sharding directly to another, so"
-        f" {first.name} fully gathers {array.in_words}, and each GPU slices"
-        f" its new part from it{at}. This costs kernels {_ms(lost_us)}. XLA"
-        " calls it involuntary full rematerialization. Shard both sides over"
-        " the same mesh axes in the same order, or use an intermediate"
-        " sharding."
+        f"{first.name} fully gathers {array.in_words}, and each GPU only slices"
+        f" its part from it{at}. This costs kernels {_ms(lost_us)}. Drop a"
+        " constraint that asks for the whole array there. If there is none, XLA"
+        " cannot convert one sharding directly to another (involuntary full"
+        " rematerialization): shard both sides over the same mesh axes in the"
+        " same order, or use an intermediate sharding."
       ),
     )
 

@@ -425,3 +425,32 @@ def test_an_array_that_is_gathered_and_cut_again_is_named(h100s: Any) -> None:
   _, found = _read(jax.jit(step).lower(w, x))
   (advice,) = (one for one in found if one.about == "Rematerialization")
   assert "fully gathers an activation, f32[1024,768]" in advice.sentence
+
+
+def test_an_array_that_products_need_whole_is_not_told_as_cut_again(
+  h100s: Any,
+) -> None:
+  mesh = Mesh(np.array(h100s), ("t",))
+
+  def pin(x, *spec):
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+  def step(weights, x):
+    def loss(weights):
+      h = pin(x)  # Products take all rows, sums their own.
+      y = jnp.tanh(pin(h @ weights["up"], None, "t")) @ weights["down"]
+      return jnp.mean(pin(h + y, "t") ** 2)
+
+    return jax.tree.map(jnp.subtract, weights, jax.grad(loss)(weights))
+
+  arrays = _arrays(
+    mesh,
+    up=((_WIDTH, _HIDDEN), (None, "t")),
+    down=((_HIDDEN, _WIDTH), ("t",)),
+    x=((8 * _WIDTH, _WIDTH), ("t",)),
+  )
+  x = arrays.pop("x")
+  step, found = _read(jax.jit(step).lower(arrays, x))
+  gathers = [c for c in step.analysis.collectives if c.kind == "all-gather"]
+  assert gathers
+  assert not any(one.about == "Rematerialization" for one in found)
