@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What must be set before JAX starts, and the modules that tests share.
+"""Settings needed before JAX starts, and modules that tests share.
 
 The modules are real: small train steps that XLA's GPU compiler partitions and
-schedules for eight H100s, which takes a second and no GPU.
+schedules for eight H100s, in a second and without a GPU.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Commands of tests compile here, and know nothing of the user's compiles.
+# Commands in tests compile in this process, without the user's cache.
 os.environ["LAGOM_XLA_WORKERS"] = "0"
 os.environ["LAGOM_XLA_CACHE"] = "off"
-# Where Python is to keep no bytecode, as in many containers, each process of a
-# test would compile all that it imports, and each run rewrite all assertions.
+# Without bytecode files, as in many containers, each process of a test would
+# compile all of its imports, and each run would rewrite all assertions.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Processes of tests share the cores; what BLAS does here is small.
+# Test processes share the cores, and BLAS has little work here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# pytest-xdist sets it, which tells commands how wide a terminal is.
+# pytest-xdist sets it, and commands would use it as the terminal's width.
 os.environ.pop("COLUMNS", None)
 
 import hypothesis
@@ -53,16 +53,16 @@ from lagom_xla.tuner import tuning as tuning_lib
 import quick
 
 quick.start_cpus(8)
-# What tests set is what a user's process would start with.
+# XLA_FLAGS set by a test count as those at the start of a user's process.
 own_flags.as_read = lambda: os.environ.get("XLA_FLAGS", "")
 sys.dont_write_bytecode = False
 
-# A busy machine makes an example slow, not wrong.
+# On a busy machine an example is slow, but not wrong.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
 
-# The files of the most CPU seconds, the longest first: what two processes share
-# (`make test`) must not end with one at work on a long file.
+# The files with the most CPU seconds, longest first, so that `make test` does
+# not end with one process at work on a long file.
 _LONGEST = """
   tune_test jobs_test applied_plan_test workloads_test gpu_parts_test
   faults_test live_processes_test llama_example_test tutorial_test
@@ -77,7 +77,7 @@ _LONGEST = """
 """.split()
 
 
-# The shapes of the shared train steps, which hand counts start from.
+# Shapes of the shared train steps, for counts by hand.
 _NUM_LAYERS = 4
 _NUM_ROWS = 2048
 _WIDTH = 512
@@ -94,10 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-  """Spares the garbage collector what was imported and stays.
+  """Freezes imported objects, and makes garbage collections rarer.
 
-  And most of its turns, of which each is JAX's, too: what tests leave in cycles
-  is little beside what JAX keeps of each program.
+  Each collection also runs JAX's. Tests leave few cycles compared to what JAX
+  keeps for each program.
   """
   gc.freeze()
   gc.set_threshold(20_000, 10, 10)
@@ -126,14 +126,14 @@ def h100s() -> Sequence[jax.Device]:
 @pytest.fixture(scope="session")
 def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
   """Compiles a lowered function, with XLA options, up to its schedule."""
-  del h100s  # Only says whether there is anything to compile with.
+  del h100s  # Only skips without a compiler.
 
   def compile_(
     lowered: jax.stages.Lowered,
     scheduler_profile: str | None = None,
     **options: Any,
   ) -> hlo.Module:
-    # Without estimates unless they are asked for, as hand counts have none.
+    # Without estimates by default, because counts by hand have none.
     config = config_lib.XlaConfig(
       options={compiler.ESTIMATES: False, **options},
       scheduler_profile=scheduler_profile,
@@ -193,7 +193,7 @@ def train_step_module(request: pytest.FixtureRequest) -> hlo.Module:
 
 @pytest.fixture(scope="session")
 def searched_unrolled(fsdp_step: Callable[..., jax.stages.Lowered]) -> Any:
-  """Unrolled layers, and the plan that a search finds for them."""
+  """Unrolled layers, and the plan of a search for them."""
   import searched_plan
 
   return searched_plan.search_unrolled(fsdp_step(unroll=True))
@@ -215,7 +215,7 @@ def tuned_page(
 def chromium(
   tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[browser.Browser]:
-  """A headless browser that a module's tests open their pages in."""
+  """A headless browser for a module's tests."""
   if browser.PROGRAM is None:
     pytest.skip("no Chromium opens a page: apt-get install chromium")
   with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
@@ -224,7 +224,7 @@ def chromium(
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-  """What commands say from now on that they do, however quick that is."""
+  """The progress messages of commands from now on, however fast they are."""
   words: list[str] = []
   real = progress.Bar.say
 
@@ -238,7 +238,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-  """The names of what the tuner tunes from now on."""
+  """The names of the targets that the tuner tunes from now on."""
   names: list[str] = []
   real = tuner.tune
 
@@ -252,7 +252,7 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def failing_tuner(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-  """Fails each tuning; the list holds what was tried."""
+  """Makes each tuning fail; the list has the attempts."""
   names: list[str] = []
 
   def tune(
@@ -270,8 +270,8 @@ def _lower_train_step(
 ) -> jax.stages.Lowered:
   """Lowers one step of SGD on a stack of two-layer perceptrons.
 
-  With `data` the mesh axis, rows and parameters are sharded over it and every
-  layer gathers its parameters (FSDP). Without, rows are on all devices and the
+  If `data` names a mesh axis, it shards rows and parameters, and every layer
+  gathers its parameters (FSDP). Otherwise rows are on all devices, and the
   hidden units are sharded (TP).
   """
   mesh = Mesh(np.array(devices), ("x",))

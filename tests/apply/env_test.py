@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""env.sh sets a plan in real shells, and says what it does to who reads it."""
+"""env.sh applies a plan in real shells, and prints what it does."""
 
 from __future__ import annotations
 

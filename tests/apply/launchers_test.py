@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command lines of docs/launchers.md start processes with a plan.
 
-They are run as they stand there.
+They run unchanged.
 """
 
 from __future__ import annotations

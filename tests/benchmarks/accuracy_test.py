@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model's errors against measurements stay as small as they are."""
+"""The cost model's errors against measurements do not grow."""
 
 from __future__ import annotations
 

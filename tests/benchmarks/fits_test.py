@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What fits find: what rows hold, what ships, how far the model is off."""
+"""Fits recover the parameters behind rows, the shipped ones, and the errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What others measured is in the table of gains, predicted or with a reason."""
+"""The table of gains predicts each measurement of others, or says why not."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurements on a GPU, as far as they go without one.
 
-Programs are compiled for H200s that are not here, and traces have times that
-were put there.
+Programs are compiled for H200s without a GPU, and traces have made-up times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lagom: what is raised, how far, and where that ends."""
+"""Lagom: which collective it raises, how far, and where it ends."""
 
 from __future__ import annotations
 

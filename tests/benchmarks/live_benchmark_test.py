@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The live loop on CPUs: cases, rows, and ways that are proposed for steps.
+"""The live loop on CPUs: cases, rows, and proposed ways for steps.
 
-Nothing is timed here, and no hosts are made.
+These tests measure no times and make no hosts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The searchers that are raced, and the tables of benchmarks.search."""
+"""The searchers of the race, and the tables of benchmarks.search."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What every searcher must do, whatever it is told."""
+"""Properties of every searcher, for any profiles."""
 
 from __future__ import annotations
 

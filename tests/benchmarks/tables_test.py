@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks' tables: as they are written, and of what can be true.
+"""Tables of benchmarks: their format, and plausible contents.
 
-Nothing is timed here but a device's time.
+Only a device's time is measured here.
 """
 
 from __future__ import annotations

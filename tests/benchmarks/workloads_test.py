@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's workloads are the published models, and every layout trains them.
 
-The models are tested at a size at which they run on CPU devices; their full
-sizes only as shapes.
+The models are tested at sizes that run on CPU devices, and at full size only as
+shapes.
 """
 
 from __future__ import annotations

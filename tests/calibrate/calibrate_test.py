@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of nccl-tests are read whatever is around their rows, or doubted.
+"""Logs of nccl-tests are read regardless of text around their rows, or refused.
 
-A site's figures are found again from them, and foretell it.
+Calibration recovers a site's parameters from them, and predicts its times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The XLA_FLAGS and NCCL_MAX_CTAS that a user has set: heeded, and said so."""
+"""A user's XLA_FLAGS and NCCL_MAX_CTAS take effect and are reported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Every command, quiet, as JSON, without color and on a dumb terminal."""
+"""Every command: quiet, as JSON, without color, and on a dumb terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `lagom-xla explain` prints, of a target and of a plan's folder."""
+"""The output of `lagom-xla explain`, for a target and for a plan's folder."""
 
 from __future__ import annotations
 

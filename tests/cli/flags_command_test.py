@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of `lagom-xla flags`: of a plan, a check, a merge."""
+"""The output of `lagom-xla flags`: for a plan, a check, a merge."""
 
 from __future__ import annotations
 

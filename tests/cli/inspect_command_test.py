@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`lagom-xla inspect` and `profile`, and what a profile is to them and tune."""
+"""`lagom-xla inspect` and `profile`, and profiles as their and tune's input."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Progress: what goes on is said, within seconds, on stderr."""
+"""Progress messages appear within seconds, on stderr."""
 
 from __future__ import annotations
 

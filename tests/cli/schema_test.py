@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schemas that are published, and the docs that follow from them."""
+"""The published JSON schemas, and the docs generated from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Stops: signals and a time budget, sent to commands that run for real."""
+"""Signals and a time budget stop real commands."""
 
 from __future__ import annotations
 

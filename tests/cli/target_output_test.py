@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that print, or fail: neither gets between a user and the result."""
+"""Targets that print or fail do not disturb a command's result."""
 
 from __future__ import annotations
 

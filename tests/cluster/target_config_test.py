@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The target that XLA compiles for is the GPU that will be there.
+"""XLA compiles for the GPU of the cluster.
 
-XLA's source has the target configs of some GPUs, as live clients wrote them.
+XLA's source has the target configs of some GPUs, written by live clients.
 """
 
 from __future__ import annotations

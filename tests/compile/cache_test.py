@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is compiled once: fusions that jobs share, and the cache of compiles."""
+"""Nothing is compiled twice: jobs share fusions, and compiles are cached."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""HLO modules as targets: each is scheduled as the step that it came from."""
+"""HLO modules as targets: each gets the schedule of its original step."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles that leave parts out: those before fusion, and those of code.
+"""Compiles that skip parts: those before fusion, and code generation.
 
-The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, and one of 24 GB only
-if XLA computes activations again.
+The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, but one of 24 GB only
+if XLA recomputes activations.
 """
 
 from __future__ import annotations

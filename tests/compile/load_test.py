@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps are found as users name and write them, or refused with a remedy."""
+"""Steps are found by users' names and forms, or refused with a remedy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A compile runs a step in the order that its config has, or refuses it."""
+"""A compile runs a step in its config's order, or refuses the order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A compile gets the program in the form that its config names."""
+"""A compile gets the program in its config's form."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Products that every GPU computes are told of, and no others."""
+"""Products that every GPU repeats are reported, and no others."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Large modules of other programs are scheduled, or read, as they are.
+"""Large modules of other programs are scheduled or read unchanged.
 
 They are XLA's own benchmark modules (partitioned, not optimized) and one that
-XLA optimized in 2024. They are not part of the repository: without a directory
-shared/data beside it these tests are skipped.
+XLA optimized in 2024. They are not part of the repository; without a directory
+shared/data beside it, these tests are skipped.
 """
 
 from __future__ import annotations

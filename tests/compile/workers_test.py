@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles in other processes: the same, none twice, none for nobody."""
+"""Compiles in other processes: same results, no repeats, no useless ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Contention: the SMs and bandwidth that kernels and collectives lose."""
+"""Contention of kernels and collectives for SMs and bandwidth."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A lone matrix product's predicted time obeys physics, and known rates."""
+"""Predicted times of lone matrix products obey physics and known rates."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How times of lone collectives grow with their bytes, on every known cluster.
+"""Times of lone collectives grow with their bytes, on every known cluster.
 
-NCCL takes another algorithm, protocol, more channels or larger chunks as bytes
-grow, and does not know the fabric: where it does, times may jump, as they do on
-GPUs. Where it keeps to its choice they may not.
+As bytes grow, NCCL changes algorithm, protocol, channels or chunks, without
+knowing the fabric. Times may jump there, as on GPUs, but not where NCCL keeps
+its choice.
 """
 
 from __future__ import annotations

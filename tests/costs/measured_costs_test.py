@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured costs: what a profile says in place of the model, and for what."""
+"""Measured costs: which predictions a profile replaces, and with what."""
 
 from __future__ import annotations
 

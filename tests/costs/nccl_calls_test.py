@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A combined collective is as many calls as NCCL makes of its arrays."""
+"""A combined collective counts as the calls that NCCL makes for its arrays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's variables leave it, and a tuner, less to choose from."""
+"""NCCL's variables limit its own choices and a tuner's."""
 
 from __future__ import annotations
 

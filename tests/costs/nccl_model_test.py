@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's own model: equal to the real library's, and sane everywhere else.
+"""NCCL's own model: equal to the real library's, and plausible elsewhere.
 
-That its choices are the library's is in tests/benchmarks/accuracy_test.py.
+tests/benchmarks/accuracy_test.py compares its choices with the library's.
 """
 
 from __future__ import annotations

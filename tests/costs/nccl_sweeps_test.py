@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What settings change, as measured: sweeps.csv and AutoCCL's tables."""
+"""Measured effects of settings: sweeps.csv and AutoCCL's tables."""
 
 from __future__ import annotations
 

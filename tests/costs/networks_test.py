@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives between nodes: what a fabric takes beyond NCCL's model of it."""
+"""Collectives between nodes: the fabric's time beyond NCCL's own model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Permutes in the communicators that XLA has for them."""
+"""Permutes in XLA's communicators for them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Replays of schedules, against examples worked out by hand.
+"""Replays of schedules, compared with examples computed by hand.
 
-In these programs kernel "k40" takes 40 us and collective "c50" 50 us, alone.
-Beside any collective, a kernel takes twice its time; what collectives lose to
-kernels is in examples of its own. A change replays few segments.
+In these programs, kernel "k40" takes 40 us and collective "c50" 50 us, alone.
+Beside any collective, a kernel takes twice its time; separate examples cover
+the slowdown of collectives by kernels. A change replays few segments.
 """
 
 from __future__ import annotations

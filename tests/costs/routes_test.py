@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives by copy engines and symmetric kernels, as XLA_FLAGS ask."""
+"""Collectives by copy engines and symmetric kernels, selected by XLA_FLAGS."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions have ranges, and choices hold where the model is wrong."""
+"""Predictions have ranges, and choices hold even if the model is wrong."""
 
 from __future__ import annotations
 

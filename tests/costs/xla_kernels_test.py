@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that XLA runs in kernels of its own, in modules compiled here."""
+"""Collectives that XLA runs in its own kernels, in modules compiled here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step under `lagom_xla.tune` is the jitted one, predicted or measured."""
+"""A step under `lagom_xla.tune` acts like the jitted one in every mode."""
 
 from __future__ import annotations
 

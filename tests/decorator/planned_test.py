@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step that is tuned with a plan runs what it says, or is as it was."""
+"""A step tuned with a plan follows the plan, or stays unchanged."""
 
 from __future__ import annotations
 

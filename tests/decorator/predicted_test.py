@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step tuned on predictions gives jit's results, or is as it was.
+"""A step tuned on predictions gives jit's results, or stays unchanged.
 
-The eight CPU devices stand for a node of eight H100s: schedules are those of
-XLA's CPU compiler, on which GPU options do not act; all else is as on GPUs.
+Eight CPU devices stand for a node of eight H100s. XLA's CPU compiler makes the
+schedules, without effect of GPU options; everything else is as on GPUs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Ten steps of training come to the same numbers in every form.
+"""Ten steps of training give the same numbers in every form.
 
-Where layers are in a loop, every bit is the same.
+If layers are in a loop, every bit is the same.
 """
 
 from __future__ import annotations

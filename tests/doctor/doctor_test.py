@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`lagom-xla doctor`: what works here, as tried on this machine."""
+"""`lagom-xla doctor` tries what works on this machine."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `inspect` counts in the Llama example is what its shapes say.
+"""The totals of `inspect` for the Llama example equal counts from shapes.
 
-The hand count starts from the sizes in examples/llama/config.py alone, and from
-what examples/llama/README.md says about who talks to whom. A bfloat16 has 2
-bytes, a float32 4. Sizes of weights are those of one `tp` shard: all are split
-over `tp`, but for the norms.
+Counts by hand use only the sizes in examples/llama/config.py and the
+communication described in examples/llama/README.md. A bfloat16 has 2 bytes, a
+float32 4. Sizes of weights are those of one `tp` shard; all except norms are
+split over `tp`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The Mixture-of-Experts example trains, and sends tokens to their experts."""
+"""The Mixture-of-Experts example trains and sends tokens to their experts."""
 
 from __future__ import annotations
 

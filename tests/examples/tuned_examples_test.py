@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The examples train alike with and without `--tune`, on eight devices."""
+"""The examples train the same with and without `--tune`, on eight devices."""
 
 from __future__ import annotations
 

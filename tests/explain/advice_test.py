@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What to change in programs that leave their shardings to XLA."""
+"""Advice for programs that leave their shardings to XLA."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Why collectives are exposed, in steps that are made to have one reason each.
+"""Why collectives are exposed, in steps with one reason each.
 
-In their orders A makes what "+g" gathers and C needs it after "-g"; all others
-are independent of that gather.
+In their orders, A makes the operand of the gather "+g", and C needs its result
+after "-g"; all others are independent of the gather.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An XLA_FLAGS is read as XLA reads it, checked, and a plan merged into it."""
+"""XLA_FLAGS are parsed like XLA does, checked, and merged with a plan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""compiler_options that JAX or XLA rejects are an error of their line."""
+"""compiler_options that JAX or XLA rejects give an error with their line."""
 
 from __future__ import annotations
 

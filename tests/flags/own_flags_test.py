@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a program makes of XLA_FLAGS is told with its line."""
+"""A program's own changes of XLA_FLAGS are reported with their line."""
 
 from __future__ import annotations
 

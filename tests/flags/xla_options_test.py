@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's options, as jaxlib describes them and in any clear spelling."""
+"""XLA's options, as described by jaxlib and in any clear spelling."""
 
 from __future__ import annotations
 

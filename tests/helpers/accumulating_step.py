@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Train steps on stacks of perceptrons, in the layouts that strands are for.
+"""Train steps on stacks of perceptrons, in layouts for strands.
 
-FSDP, tensor parallelism with the sequence sharded between products, and experts
-that rows are sent to; layers scanned and unrolled, recomputed and not; micro-
-batches accumulated in a loop, or written side by side.
+FSDP, tensor parallelism with the sequence sharded between products, and expert
+parallelism; layers scanned or unrolled, recomputed or not; micro-batches
+accumulated in a loop, or written side by side.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Layers = Literal["scan", "unroll"]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """A train step: how it is laid out and written, and its form."""
+  """A train step: its layout, how it is written, and its form."""
 
   layout: Layout
   layers: Layers = "scan"
@@ -43,7 +43,7 @@ class Case:
 
 
 class Training:
-  """A train step, its first state and its batches."""
+  """A train step, its initial state and its batches."""
 
   def __init__(self, case: Case):
     shape = {"fsdp": (8, 1), "tp_sp": (2, 4), "ep": (8, 1)}[case.layout]
@@ -83,12 +83,12 @@ class Training:
     )
 
   def state(self) -> Any:
-    """Parameters and momentum, anew."""
+    """New parameters and momentum."""
     params = jax.device_put(self._initial, self._shardings)
     return params, jax.tree.map(jnp.zeros_like, params)
 
   def step(self, state: Any, rows: jax.Array) -> Any:
-    """Momentum's step on a batch of accumulated micro-batches."""
+    """A step with momentum on a batch of accumulated micro-batches."""
     params, momentum = state
     loss, gradients = self._value_and_grad(params, rows)
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
@@ -134,7 +134,7 @@ class Training:
     return self._constrain(x + products @ weights["down"], sequence), None
 
   def _experts(self, x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
-    """Each expert's share of every device's rows, there and back."""
+    """Sends every device's rows to the experts and back."""
 
     @functools.partial(
       jax.shard_map,

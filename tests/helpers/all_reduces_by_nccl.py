@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The options with which NCCL runs all-reduces of any size."""
+"""XLA options that make NCCL run all-reduces of any size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lagom_xla.flags import xla_kernels
 
 
 def options() -> Mapping[str, bool | str]:
-  """Those of the installed jaxlib, which has a list of kinds from 0.12 on."""
+  """The options of the installed jaxlib; from 0.12 on, it lists kinds."""
   if debug_options.find(xla_kernels.KERNELS) is not None:
     return {xla_kernels.KERNELS: ""}
   return {"xla_gpu_unsupported_use_all_reduce_one_shot_kernel": False}

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of an all-gather and a kernel that options make faster, and arms."""
+"""Steps with an all-gather and a kernel that options speed up, and arms."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ EVERYTHING = {
 def step(
   kernels_us: float, *, is_full: bool = False, more: str = ""
 ) -> hlo.Module:
-  """An all-gather that nothing hides, and a kernel, after other instructions.
+  """An exposed all-gather and a kernel, after other instructions.
 
-  With `is_full` the arguments take all of the memory.
+  With `is_full`, the arguments take all of the memory.
   """
   start, done = hlo_text.all_gather("all-gather", 256 * KIB)
   large = "large = f32[64,16384,16384] parameter(1)" if is_full else ""
@@ -45,7 +45,7 @@ def step(
 
 
 def target(*fast: str, slow_us: float = 200.0) -> fake_target.FakeTarget:
-  """A step that is faster by a sixteenth for each option that is set."""
+  """A step that gets faster by a sixteenth with each option."""
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     num_set = sum(name in config.options for name in fast)

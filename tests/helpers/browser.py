@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium that opens a page and tells what happened.
+"""A headless Chromium that opens pages and reports errors and requests.
 
     with browser.Browser(folder) as chromium:
       chromium.open(page)
       chromium.evaluate("document.title")
 
-It is driven by the DevTools protocol over a pipe, which needs no package.
+It uses the DevTools protocol over a pipe, which needs no package.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Browser:
   """One tab.
 
   Attributes:
-    errors: what the console or a script complained of.
-    requests: addresses that the page asked for.
+    errors: errors from the console or a script.
+    requests: addresses that the page requested.
   """
 
   def __init__(self, profile: pathlib.Path):
@@ -50,8 +50,8 @@ class Browser:
 
     self._process = subprocess.Popen(
       [
-        # The protocol has file descriptors of its own. A function that sets
-        # them before the process starts is nothing for one that JAX runs in.
+        # The protocol uses file descriptors 3 and 4. A preexec_fn that sets
+        # them is unsafe in a process with JAX's threads.
         *("bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash"),
         *(PROGRAM, "--headless", "--no-sandbox", "--disable-gpu"),
         *("--disable-quic", "--no-first-run", "--disable-sync"),
@@ -100,7 +100,7 @@ class Browser:
       self._read()
 
   def evaluate(self, script: str) -> Any:
-    """The value of an expression in the page, or of its promise."""
+    """The value of an expression in the page; awaits promises."""
     answer = self.send(
       "Runtime.evaluate",
       expression=script,
@@ -111,7 +111,7 @@ class Browser:
     return answer["result"].get("value")
 
   def until(self, condition: str) -> bool:
-    """Waits until an expression is true; returns whether it was, in time."""
+    """Waits until an expression is true; returns False after the time limit."""
     return self.evaluate(
       "new Promise(resolve => { const look = left => {"
       f" if ({condition}) resolve(true); else if (!left) resolve(false);"
@@ -119,7 +119,7 @@ class Browser:
     )
 
   def _emulate(self, width: int, scheme: str) -> None:
-    """Gives the page a width, and a scheme of colors."""
+    """Sets the page's width and color scheme."""
     self.send(
       "Emulation.setDeviceMetricsOverride",
       width=width,
@@ -132,9 +132,9 @@ class Browser:
 
   @contextlib.contextmanager
   def phone(self, label: str, *, is_dark: bool) -> Iterator[None]:
-    """A phone, which shows the page whole, and bright on dark if that is so.
+    """Emulates a phone; checks the page's width and its light or dark colors.
 
-    `label` is the selector of a text that is drawn.
+    `label` is the selector of a drawn text.
     """
     self._emulate(390, "dark" if is_dark else "light")
     try:
@@ -142,7 +142,7 @@ class Browser:
       assert self.until(f"{width} === 390"), self.evaluate(width)
       styles = "getComputedStyle({}).{}"
       ground, text, ink = (
-        # Of "rgb(1, 2, 3)".
+        # From "rgb(1, 2, 3)".
         sum(map(int, self.evaluate(styles.format(*of))[4:-1].split(",")))
         for of in (
           ("document.body", "backgroundColor"),
@@ -156,7 +156,7 @@ class Browser:
       self._emulate(1200, "light")
 
   def hover(self, x: float, y: float) -> None:
-    """Moves the mouse to a place in the window."""
+    """Moves the mouse to a point in the window."""
     for dx in (-2, -1, 0):
       self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + dx, y=y)
 

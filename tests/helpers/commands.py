@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `lagom-xla`, run in this process or in one of their own.
+"""Runs commands of `lagom-xla` in this process or in their own.
 
 Most tests call the console script's function in this process, which saves the
-two seconds that a Python with JAX takes to start.
+two seconds to start Python with JAX.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
 CLUSTER = "--cluster=1x8xh100"
 MODEL = "--arg=model=tiny"
-# What `tune` writes, in the order in which it says so.
+# Files of `tune`, in the order in which it lists them.
 _PLAN = "plan.json env.sh nccl_table.bin report.json.gz explain.json.gz"
 PLAN_FILES = tuple(_PLAN.split())
 
-# A process that takes this long hangs, even on a busy machine.
+# A process that takes longer than this hangs, even on a busy machine.
 _TIMEOUT_S = 120
 
-# One kernel and no collective, which are read in no time.
+# One kernel and no collective, which is fast to read.
 HLO = """\
 HloModule step, is_scheduled=true
 
@@ -77,23 +77,22 @@ RAISES_AT = len(STEPS.splitlines())
 
 
 def write_hlo(folder: pathlib.Path) -> str:
-  """Writes the kernel into a folder, and names its file."""
+  """Writes the kernel into a folder; returns the file's name."""
   (folder / "step.hlo").write_text(HLO)
   return str(folder / "step.hlo")
 
 
 def write_steps(folder: pathlib.Path) -> str:
-  """Writes the steps into a folder, and names the one that compiles."""
+  """Writes the steps into a folder; returns the name of one that compiles."""
   (folder / "steps.py").write_text(STEPS)
   return f"{folder / 'steps.py'}:step"
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What a command left behind.
+  """The result of a command.
 
-  Lines of stderr that say what goes on, of which a busy machine has more, are
-  apart from the others.
+  Progress lines of stderr, of which a busy machine has more, are separate.
   """
 
   status: int
@@ -111,14 +110,14 @@ def _outcome(status: int, out: str, err: str) -> Outcome:
 
 
 class Terminal(io.StringIO):
-  """A stream that says that it is a terminal."""
+  """A stream that claims to be a terminal."""
 
   def isatty(self) -> bool:
     return True
 
 
 def run(*arguments: str, on_terminal: bool = False) -> Outcome:
-  """What `lagom-xla ARGUMENTS` would do, in a pipe or on a terminal."""
+  """Runs `lagom-xla ARGUMENTS` here, as in a pipe or on a terminal."""
   stream = Terminal if on_terminal else io.StringIO
   out, err = stream(), stream()
   with (
@@ -136,7 +135,7 @@ def run_process(
   cwd: pathlib.Path | None = None,
   env: Mapping[str, str] | None = None,
 ) -> Outcome:
-  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself."""
+  """Runs `lagom-xla ARGUMENTS` without variables that it should set itself."""
   unset = ("JAX_", "XLA_", "TF_CPP_")
   here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
   done = subprocess.run(
@@ -152,9 +151,9 @@ def run_process(
 
 
 def bash(folder: pathlib.Path, command: str) -> str:
-  """What is left of stdout and stderr of a line of bash, in a folder.
+  """Output of a line of bash in a folder, stdout and stderr.
 
-  It has $LAGOM in place of lagom-xla. Lines that say what goes on are left out.
+  It uses $LAGOM instead of lagom-xla. Progress lines are removed.
   """
   lagom = f"{shlex.quote(sys.executable)} -m lagom_xla"
   done = subprocess.run(
@@ -170,7 +169,7 @@ def bash(folder: pathlib.Path, command: str) -> str:
 
 
 def assert_refused(outcome: Outcome, *words: str) -> None:
-  """In one line, which has these words, and with status 2."""
+  """Checks for one line with these words, and status 2."""
   assert (outcome.status, outcome.out) == (2, "")
   assert outcome.err.startswith("lagom-xla: ")
   assert outcome.err.count("\n") == 1
@@ -178,13 +177,13 @@ def assert_refused(outcome: Outcome, *words: str) -> None:
 
 
 def printed(command: str, *arguments: str) -> Any:
-  """What a command prints as JSON, which follows its schema."""
+  """The JSON that a command prints, after a check of its schema."""
   found = json.loads(run(command, *arguments, "--format=json").out)
   check_schema(command, found)
   return found
 
 
 def check_schema(command: str, printed: object) -> None:
-  """Fails where JSON that a command printed breaks the schema of that."""
+  """Fails if a command's JSON does not follow the command's schema."""
   schema = installation.schema_of(command)
   jsonschema.Draft202012Validator(schema).validate(printed)

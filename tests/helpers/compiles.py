@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles that workers are given, and the text of what comes out."""
+"""Compiles for workers, and the text of their results."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from lagom_xla.passes import hlo
 
 H100S = cluster_lib.parse("1x8xh100")
 IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
-# XLA checks that as many may be in flight as broadcasts, and ends the process.
+# A negative number in flight fails one of XLA's checks, which aborts.
 ABORTS = config_lib.XlaConfig(options={IN_FLIGHT: -1})
-# How long a process may take to do what it does at once.
+# Time limit for things that a process does immediately.
 LONGEST_S = 60
 
 
 def in_flight(limit: int) -> config_lib.XlaConfig:
-  """A config that compiles on their own, from one fused module."""
+  """A config; each is a compile of its own, from one fused module."""
   return config_lib.XlaConfig(options={IN_FLIGHT: limit})
 
 
 def target(lowered: jax.stages.Lowered) -> target_lib.StepTarget:
-  """A step to compile, here until it is given workers."""
+  """A step to compile, in this process until it gets workers."""
   return target_lib.of_step(lowered, H100S, name="step")
 
 
 def text(module: hlo.Module) -> str:
-  """All of a module but its number, and those of its stack frames.
+  """A module without its number and those of its stack frames.
 
-  A process numbers the modules and the frames that it meets.
+  A process numbers modules and frames in the order of their appearance.
   """
   proto = hlo.hlo_pb2.HloModuleProto()
   proto.CopyFrom(module.proto)

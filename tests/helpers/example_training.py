@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training of an example's step on its text, as its command line does."""
+"""Trains an example's step on its text, like its command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from common import loop
 def metrics_of(
   step: Any, specs: Any, state: Any, *, num_steps: int
 ) -> dict[str, np.ndarray]:
-  """The metrics of so many steps, by name, from a state on the host on."""
+  """The metrics of this many steps, by name, starting from a host's state."""
   state_spec, batch_spec = specs
   shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
   batch_size, seq_len = batch_spec["inputs"].shape
@@ -35,17 +35,17 @@ def metrics_of(
 
 
 def assert_learns(metrics: dict[str, np.ndarray]) -> None:
-  """Loss starts at chance and falls."""
+  """Checks that the loss starts at chance and falls."""
   assert metrics["loss"][0] == pytest.approx(np.log(256), rel=0.05)
   assert metrics["loss"][-5:].mean() < 2.7
 
 
 def assert_alike(here: dict[str, Any], there: dict[str, Any]) -> None:
-  """The same training, on another mesh or with the batch taken apart.
+  """Checks that trainings on other meshes or with a split batch are equal.
 
-  They differ in the order of bfloat16 sums alone: by up to 0.3 % in the first
-  ten losses, after which training itself amplifies it. Clipping and AdamW hide
-  a gradient's scale from the loss; its norm does not.
+  They differ only in the order of bfloat16 sums: by up to 0.3 % in the first
+  ten losses, after which training amplifies the difference. Clipping and AdamW
+  hide a gradient's scale from the loss, but not from its norm.
   """
   num_steps = len(here["loss"])
   np.testing.assert_allclose(here["loss"], there["loss"][:num_steps], rtol=0.01)

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps made for explanations, and schedules of them in any legal order.
+"""Steps for tests of explanations, with schedules in any legal order.
 
-Each is compiled for eight H100s. What a test is about is in scopes whose names
-are letters, and a schedule is written as these letters in order.
+Each is compiled for eight H100s. The relevant operations are in scopes named by
+letters, and a schedule is a string of these letters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lagom_xla.passes import hlo
 
 CLUSTER = "1x8xh100"
 
-# Rows and columns of square matrices, and rows of what a gather makes one of.
+# Size of square matrices, and rows of arrays from which a gather makes one.
 SIZE = 4096
 THIN = SIZE // 8
 
@@ -37,7 +37,7 @@ def lower(
 ) -> jax.stages.Lowered:
   """Lowers a function that each device runs on arrays of these shapes.
 
-  Its collectives over "x" are written out.
+  Its collectives over "x" are explicit.
   """
   mesh = Mesh(np.array(devices), ("x",))
   rows = NamedSharding(mesh, PartitionSpec("x", None))
@@ -63,10 +63,10 @@ def gather(letter: str, array: jax.Array) -> jax.Array:
 
 
 def ordered(module: hlo.Module, order: str) -> step_lib.Step:
-  """A step with its entry in another order, of letters of kernels.
+  """A step with its entry in another order, given by letters.
 
-  "+g" is the start of a gather, "-g" its done. What these depend on comes right
-  before them, all others at the end.
+  A letter is a kernel, "+g" the start of a gather, "-g" its done. Their
+  dependences come right before them, all other instructions at the end.
   """
   graph = dependencies.of(module.entry)
   wanted = [_find(module, word).id for word in order.split()]
@@ -85,19 +85,19 @@ def collective(step: step_lib.Step, letter: str) -> str:
 
 
 def kernel_us(step: step_lib.Step, letter: str) -> float:
-  """What the kernel in a scope takes alone."""
+  """Time of the kernel in a scope alone."""
   instruction = _find(step.analysis.module, letter)
   return step.kernel_cost(step.analysis.kernels[instruction.id]).time_us
 
 
 def gather_us(step: step_lib.Step, letter: str) -> float:
-  """What the gather in a scope takes alone."""
+  """Time of the gather in a scope alone."""
   key = step.key_of[collective(step, letter)]
   return step.predict(key, step.default[key]).time_us
 
 
 def _find(module: hlo.Module, word: str) -> hlo.Instruction:
-  """The instruction that a word of an order stands for."""
+  """The instruction for a word of an order."""
   letter = word.lstrip("+-")
   found = [
     i
@@ -107,5 +107,5 @@ def _find(module: hlo.Module, word: str) -> hlo.Instruction:
   ]
   assert found, f"there is no {letter} in {module.name}"
   dones = [i for i in found if i.opcode.endswith("-done")]
-  # Newer XLA writes what it does not run beside kernels without a done.
+  # Newer XLA writes synchronous collectives without a done.
   return dones[0] if dones and word.startswith("-") else found[0]

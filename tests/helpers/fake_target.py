@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A target whose compiler is a function of the test."""
+"""A target with a function of the test as its compiler."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class FakeTarget(target_lib.Target):
   """See the module's docstring; `of` makes one.
 
   Attributes:
-    scheduled: the schedule under a config.
-    compiled: the compile to the end under a config; None where there is none.
-    is_scheduled: whether it is to be read only.
-    rewritten: what a form makes of it; by default it can have none.
+    scheduled: returns the schedule under a config.
+    compiled: returns the complete compile under a config; None without one.
+    is_scheduled: whether it is an already scheduled module.
+    rewritten: returns the outcome of a form; by default, no form is possible.
     sliceable: the chains of its program in any form.
-    digested: what forms share that make the same program; by default each makes
-      another one.
+    digested: returns the digest of a form's program; by default, programs of
+      all forms differ.
   """
 
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
@@ -83,8 +83,8 @@ def of(
   """A step for eight H100s.
 
   Args:
-    scheduled: its schedule under a config.
-    peak_bytes: what a compile to the end needs; None where there is none.
+    scheduled: returns its schedule under a config.
+    peak_bytes: returns the peak of a complete compile; None without one.
     **others: see FakeTarget.
   """
 
@@ -105,7 +105,7 @@ def of(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduleOnly(target_lib.Target):
-  """A target that is not compiled to the end, which tests rarely look at."""
+  """A target without complete compiles, which few tests need."""
 
   target: target_lib.Target
 
@@ -142,5 +142,5 @@ class ScheduleOnly(target_lib.Target):
 
 
 def schedule_only(target: target_lib.Target) -> ScheduleOnly:
-  """The target without its compile to the end."""
+  """The target without complete compiles."""
   return ScheduleOnly(name=target.name, cluster=target.cluster, target=target)

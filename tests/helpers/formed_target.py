@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A target that is quicker in some forms, and what a search asks of it."""
+"""A target that is faster in some forms, and its compiles in a search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GATHER = knobs.OPTIONS["all-gather"]
 
 
 def module(kernels_us: list[float], gathers: list[int]) -> hlo.Module:
-  """Exposed all-gathers, of so many operands each, and kernels after them."""
+  """Exposed all-gathers with these numbers of operands, then kernels."""
   lines = [
     line
     for i, num_operands in enumerate(gathers)
@@ -33,11 +33,11 @@ def module(kernels_us: list[float], gathers: list[int]) -> hlo.Module:
 
 
 def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-  """A step of one kernel; a form makes two of it.
+  """A step of one kernel, of which a form makes two.
 
-  They are shorter than the one if the program is "merged", and much shorter if
-  it is "rotated", but with many more gathers, which XLA does not combine unless
-  it is told to.
+  Together they are shorter if the program is "merged", and much shorter if it
+  is "rotated", but then it has many more gathers, which XLA only combines on
+  request.
   """
   strands = config.program.strands
   kernels_us = {"merged": 225.0, "rotated": 150.0}.get(strands, 500.0)
@@ -70,7 +70,7 @@ def configs(
   seconds: float = 0,
   **others: Any,
 ) -> list[config_lib.XlaConfig]:
-  """What is compiled in search of a form, but for rounds of feedback."""
+  """The configs compiled in a search over forms, without rounds of feedback."""
   asked: list[config_lib.XlaConfig] = []
 
   def recorded(config: config_lib.XlaConfig) -> hlo.Module:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of HLO text, made from the lines that a test is about."""
+"""HLO modules from text, for which a test gives only the relevant lines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 
 HEADER = "is_scheduled=true, num_partitions=8"
-# The attributes of a collective over all eight devices, of one that gathers,
-# and of a product of two matrices.
+# Attributes of a collective over all eight devices, of a gather, and of a
+# product of two matrices.
 ALL = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
 GATHER = f"{ALL}, dimensions={{0}}"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -32,7 +32,7 @@ add {
 
 
 def text(body: str, *, computations: str = "", header: str = HEADER) -> str:
-  """A module whose entry is `body`, with `add` where it is applied."""
+  """A module with the entry `body`, and with `add` if it is applied."""
   add = _ADD if "to_apply=add" in computations + body else ""
   return (
     f"HloModule step{header and ', '}{header}\n{add}\n{computations}\n"
@@ -43,7 +43,7 @@ def text(body: str, *, computations: str = "", header: str = HEADER) -> str:
 def load(
   body: str, *, computations: str = "", header: str = HEADER
 ) -> hlo.Module:
-  """The module of `text`, as XLA's latency-hiding scheduler leaves it."""
+  """The module of `text`, marked as scheduled by XLA's latency hiding."""
   module = hlo.load(text(body, computations=computations, header=header))
   for computation in module.proto.computations:
     for instruction in computation.instructions:
@@ -52,9 +52,9 @@ def load(
 
 
 def run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
-  """Runs a module on eight CPU devices, in the place of a jitted step.
+  """Runs a module on eight CPU devices, like a jitted step.
 
-  Each device has an eighth of x, and of what is returned.
+  Each device has an eighth of x and of the result.
   """
   sizes = tuple(module.entry.root.shape.dimensions)
   mesh, spec = Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x")
@@ -75,7 +75,7 @@ def run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
 
 
 def all_gather(name: str, *sizes_bytes: int) -> tuple[str, str]:
-  """Start and done of an all-gather of arrays of these bytes, once gathered."""
+  """Start and done of an all-gather with results of these bytes."""
   parts = [f"f32[{num_bytes // 32}]" for num_bytes in sizes_bytes]
   wholes = [f"f32[{num_bytes // 4}]" for num_bytes in sizes_bytes]
   operands = [f"{name}-in{i}" for i in range(len(parts))]
@@ -102,7 +102,7 @@ def kernel(name: str, time_us: float, *, size: int = 256) -> str:
 
 @functools.cache
 def exposed_gather(kernel_us: float) -> hlo.Module:
-  """An all-gather that nothing runs beside, and then a kernel."""
+  """An exposed all-gather, and then a kernel."""
   start, done = all_gather("all-gather", 256 * 2**10)
   return load(f"""
     p = f32[256,256] parameter(0)
@@ -114,7 +114,7 @@ def exposed_gather(kernel_us: float) -> hlo.Module:
 
 
 def trips(num_trips: int) -> str:
-  """The attribute of a loop that runs so many times."""
+  """The attribute of a loop with this number of trips."""
   return f'backend_config={{"known_trip_count":{{"n":"{num_trips}"}}}}'
 
 

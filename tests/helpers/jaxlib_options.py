@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of XLA that tests ask for, by the names of either version of jaxlib.
+"""XLA options in tests, under the names of either version of jaxlib.
 
-What is asserted of names holds for jaxlib 0.10.2 and 0.12 alike; where they
-differ, a test asks which of the two it has.
+Assertions about names hold for jaxlib 0.10.2 and 0.12; if these differ, a test
+checks which one it has.
 """
 
 from __future__ import annotations

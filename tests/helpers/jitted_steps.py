@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that tests of the decorator tune, and how results are compared."""
+"""Steps for tests of the decorator, and comparisons of results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sharded(*shape: int, seed: int = 0) -> jax.Array:
 
 
 def fsdp_step() -> Any:
-  """Momentum on a few layers, each gathered to be used; donates its state."""
+  """Momentum on a few layers, each gathered for use; donates its state."""
 
   def loss_of(weights: list[jax.Array], x: jax.Array) -> jax.Array:
     for w in weights:
@@ -81,7 +81,7 @@ def fresh_state() -> State:
 
 
 def assert_identical(ours: Any, theirs: Any) -> None:
-  """The same bits, types, weak types and places."""
+  """Checks for the same bits, types, weak types and shardings."""
 
   def facts(leaf: jax.Array) -> tuple[Any, ...]:
     values = np.asarray(leaf).tobytes()
@@ -93,7 +93,7 @@ def assert_identical(ours: Any, theirs: Any) -> None:
 def configs_compiled(
   monkeypatch: pytest.MonkeyPatch,
 ) -> list[config_lib.XlaConfig]:
-  """The configs of all that is compiled to the end from now on."""
+  """The configs of all complete compiles from now on."""
   asked: list[config_lib.XlaConfig] = []
   real = compiler.compile
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of real processes on CPU, joined by `jax.distributed`.
+"""Jobs of real processes on CPUs, connected by `jax.distributed`.
 
-They are forked from one that has imported JAX and used none of it, so that a
+They are forked from a process that has imported JAX but not used it, so that a
 job starts in a fraction of a second.
 """
 
@@ -22,12 +22,12 @@ import warnings
 
 import jax
 
-# A process that hangs is found by this, and none that works on a busy machine.
+# A process that takes longer hangs, even on a busy machine.
 _LONGEST_S = 600
 _LONGEST_JOIN_S = 60
 _FINISHED = "finished"
 _FAILED = "failed"
-# What processes would import otherwise, each for itself.
+# Imports that every process would make otherwise.
 PRELOADED = (
   "jax",
   "lagom_xla.decorator",
@@ -41,7 +41,7 @@ Say = Callable[[Any], None]
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """What a process said, and its exit status: negative for a signal."""
+  """The messages of a process, and its exit status: negative for a signal."""
 
   said: list[Any]
   status: int | None
@@ -52,10 +52,10 @@ def run(
   num_processes: int = 2,
   environ: Mapping[int, Mapping[str, str]] | None = None,
 ) -> list[Ended]:
-  """Runs a function in each process of a job, and lets go of all together.
+  """Runs a function in each process of a job, and ends all together.
 
-  It takes the number of its process, and what to say things with; `environ` is
-  what processes have in their environment beside this one's.
+  The function takes the number of its process, and a function that sends
+  messages. `environ` has the processes' additions to this environment.
   """
   context = _context()
   port = free_port()
@@ -72,7 +72,7 @@ def run(
     there.close()
     jobs.append((process, here))
   said = [_said(here) for _, here in jobs]
-  # The store is in the first one; the others must not see it go.
+  # The first one has the store, which must outlive the others.
   for process, here in reversed(jobs):
     here.close()
     process.join(_LONGEST_S)
@@ -90,10 +90,10 @@ def join(
   heartbeat_s: int = 100,
   shutdown_s: int = 300,
 ) -> None:
-  """Joins this process to a job whose first one listens to a port.
+  """Joins this process to a job, whose first process listens on a port.
 
-  The others miss a process after so many seconds without a heartbeat, and all
-  wait so long for each other when they end.
+  A process counts as dead after `heartbeat_s` without a heartbeat. At the end,
+  all wait for each other for at most `shutdown_s`.
   """
   jax.distributed.initialize(
     f"127.0.0.1:{port}",
@@ -107,7 +107,7 @@ def join(
 
 
 def die() -> NoReturn:
-  """Ends this process as the kernel does it where memory is short."""
+  """Ends this process like the kernel's out-of-memory killer."""
   os.kill(os.getpid(), signal.SIGKILL)
   raise AssertionError("unreachable")
 
@@ -129,7 +129,7 @@ def _main(
 ) -> None:
   os.environ.update(environ)
   warnings.simplefilter("error")
-  join(port, num_processes, number)  # Who cannot ends without a word.
+  join(port, num_processes, number)  # Ends silently if that is impossible.
   try:
     function(number, pipe.send)
     pipe.send(_FINISHED)
@@ -138,11 +138,11 @@ def _main(
   try:
     pipe.recv()
   except EOFError:
-    os._exit(0)  # Not by JAX's barrier, where the dead would be waited for.
+    os._exit(0)  # Skips JAX's barrier, which would wait for dead processes.
 
 
 def _said(pipe: connection.Connection) -> list[Any]:
-  """What a process says until it finishes or dies."""
+  """The messages of a process until it finishes or dies."""
   words: list[Any] = []
   while True:
     assert pipe.poll(_LONGEST_S), f"a process hangs after saying {words}"
@@ -157,7 +157,7 @@ def _said(pipe: connection.Connection) -> list[Any]:
 
 
 def free_port() -> int:
-  """A port that nobody listens to."""
+  """A free port."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     return free.getsockname()[1]

@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose processes train, each for itself but in step with the others.
+"""Jobs whose processes train separately, but in step with each other.
 
-Nothing that is computed crosses processes, so that those that live on can. No
-time-out passes on its own, however busy the machine is: a process whose others
-have been waited for long enough says so, by a file.
+No data crosses processes, so that survivors can go on. Timeouts never expire by
+themselves, however busy the machine is; a file makes them expire.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import quick
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-  """What became of a training: the variants of its calls, and what was said."""
+  """The result of a training: the variants of its calls, and the messages."""
 
   variants: list[int]
   warned: list[str]
@@ -44,7 +43,7 @@ class Trained:
 def run(
   function: Callable[[int, job.Say], None], num_processes: int = 2
 ) -> list[job.Ended]:
-  """Runs a function in the processes of a job, with a device in each."""
+  """Runs a function in the processes of a job, with one device each."""
   one = f"--xla_force_host_platform_device_count=1 {quick.flags()}"
   environ = {"XLA_FLAGS": one}
   return job.run(
@@ -52,15 +51,15 @@ def run(
   )
 
 
-# Compiles the step without what takes its time.
+# Compiles the step without the sleep that takes its time.
 faster = live_step.sleeping(0.0)
 
 
 @contextlib.contextmanager
 def time_flies(once: pathlib.Path) -> Iterator[None]:
-  """Has all time-outs pass as soon as there is a file.
+  """Makes all timeouts expire as soon as a file exists.
 
-  Also those of waits that begin after that: each look at the clock is later.
+  This includes later waits, because the clock advances with each look.
   """
   real = time.monotonic
   num_looks = itertools.count(1)
@@ -79,7 +78,7 @@ def joined(
   proposer: proposals.Proposer,
   limits: loop.Limits = LIMITS,
 ) -> Iterator[None]:
-  """Steps that are tuned from now on are all processes' together."""
+  """Makes all processes tune steps together from now on."""
 
   def everyone(lowered: jax.stages.Lowered) -> frozenset[int]:
     del lowered
@@ -96,7 +95,7 @@ def train(
   proposer: live_step.Proposer,
   limits: loop.Limits = LIMITS,
 ) -> Trained:
-  """Trains until tuning is over, and a few calls more."""
+  """Trains until tuning has ended, and for a few more calls."""
   variants = []
   with (
     joined(proposer, limits),
@@ -123,5 +122,5 @@ def train(
 
 
 def is_done(report: str) -> bool:
-  """Whether nothing more is tried."""
+  """Whether tuning has ended."""
   return "now: watch" in report or "now: stopped" in report

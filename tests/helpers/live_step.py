@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A train step to tune while it trains, and proposers of known worth.
+"""A train step to tune while it trains, and proposers with known gains.
 
-A variant of the step is the same program, with the same bits, and with a host
-callback that has a clock go on: by how much says what a proposal saves or
-costs. No time passes but by that clock, so no verdict depends on the machine.
+A variant of the step is the same program with the same bits, and a host
+callback that advances a clock by the variant's time. Only that clock counts, so
+no verdict depends on the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lagom_xla.live import tuned
 
 State = dict[str, Any]
 
-# Longer than any test, by a clock that goes on.
+# Longer than any test on the real clock.
 LONG_S = 1e5
 LIMITS = loop.Limits(
   search_s=LONG_S,
@@ -47,12 +47,12 @@ LIMITS = loop.Limits(
   phase_s=LONG_S,
   overhead_steps=1e9,
 )
-# After so many seconds what a test waits for does not come, on any machine.
+# After this many seconds a test hangs, on any machine.
 HANGS_S = 600.0
 
 
 class _Clock:
-  """Seconds that pass where a step says so, and a little at each look."""
+  """A clock that steps advance, and each look by a little."""
 
   def __init__(self) -> None:
     self._now_s = 0.0
@@ -71,7 +71,7 @@ clock = _Clock()
 
 
 def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:
-  """Momentum on two matrices; takes so long at every step."""
+  """A step with momentum on two matrices, which takes this long."""
 
   def step(state: State, x: jax.Array) -> tuple[State, jax.Array]:
     def loss_of(weights: list[jax.Array]) -> jax.Array:
@@ -121,10 +121,10 @@ def batch(seed: int, num_rows: int = 8) -> jax.Array:
 
 @dataclasses.dataclass
 class Proposer(proposals_lib.Proposer):
-  """Proposes steps by name, each made of the lowered one by its maker.
+  """Proposes steps by name, each made from the lowered one by its maker.
 
-  `before` is called first; what searches were told and what was compiled stays
-  in `measured` and `compiled`.
+  `before` is called first. `measured` and `compiled` record the inputs of
+  searches and the compiles.
   """
 
   makers: dict[str, Callable[[jax.stages.Lowered], jax.stages.Compiled]]
@@ -162,7 +162,7 @@ class Proposer(proposals_lib.Proposer):
 def sleeping(
   sleep_s: float, **jit_options: Any
 ) -> Callable[[jax.stages.Lowered], jax.stages.Compiled]:
-  """Makes the train step with another sleep, for the same arguments."""
+  """A maker of the train step with another sleep, for the same arguments."""
 
   def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     args, kwargs = jax.tree.map(
@@ -178,7 +178,7 @@ def sleeping(
 
 @dataclasses.dataclass
 class Fragile:
-  """An executable that raises once it has been called so-and-so often."""
+  """An executable that raises after a number of calls."""
 
   compiled: jax.stages.Compiled
   num_calls: int
@@ -210,11 +210,11 @@ def proposed_by(
   waits_for: Literal["all", "traces", "nothing"] = "all",
   now_s: Callable[[], float] = clock,
 ) -> Iterator[None]:
-  """Steps that are tuned from now on get their proposals from this one.
+  """Makes steps tuned from now on use this proposer.
 
-  By default a call returns once what it has begun beside training has come to
-  something: then what each call runs depends on nothing but their number.
-  Blocks are timed by `now_s`.
+  By default, a call returns only after the work that it started beside training
+  has a result. Then the variant of a call depends only on its number. `now_s`
+  times blocks.
   """
   with contextlib.ExitStack() as patches:
 
@@ -224,7 +224,7 @@ def proposed_by(
     patch(tuned, "proposer_of", lambda *unused: proposer)
     patch(tuned, "LIMITS", limits)
     patch(time, "perf_counter", now_s)
-    # The fewest: nothing that a test states rests on how sure a time is.
+    # The minimum, because no test depends on the certainty of times.
     patch(timing, "NUM_BLOCKS", 2)
     patch(timing, "_BLOCK_CALLS", (2, 3))
     patch(timing, "_CHUNK_CALLS", (1, 4))
@@ -255,12 +255,13 @@ def tuned_step(sleep_s: float = 0.004, **options: Any) -> Any:
 def train(
   step: Any, is_done: Callable[[str], bool] | str, *, calls_after: int = 3
 ) -> list[str]:
-  """Trains beside jit until a report says so, or has these words; and a bit.
+  """Trains beside jit until the report meets a condition, and a little longer.
 
-  Results must be the same bits after every call, and arguments donated.
+  Checks after every call that results have the same bits and arguments are
+  donated.
 
   Returns:
-    The states that the loop went through.
+    The states of the loop.
   """
   jitted = _jitted()
   ours, theirs = state(), state()
@@ -274,7 +275,7 @@ def train(
     assert all(leaf.is_deleted() for leaf in donated)
     assert not x.is_deleted()
     report = step.report()
-    # Of the first signature, "  now: STATE: WORDS".
+    # From "  now: STATE: WORDS" of the first signature.
     now = re.split(r"[: \n]", report.partition("\n  now: ")[2])[0]
     if states[-1:] != [now]:
       states.append(now)
@@ -288,7 +289,7 @@ def train(
 
 
 def call_until(step: Any, words: str, *args: Any) -> int:
-  """Calls a step until its report has these words; returns how often."""
+  """Calls a step until its report has these words; counts the calls."""
   for number in until_it_hangs(step):
     if words in step.report():
       return number
@@ -297,18 +298,18 @@ def call_until(step: Any, words: str, *args: Any) -> int:
 
 
 def until_it_hangs(step: Any) -> Iterator[int]:
-  """Counts calls of a step, while what they wait for may still come."""
+  """Counts calls of a step, until a time limit."""
   end_s, num_stays = time.monotonic() + HANGS_S, 0
   for number in itertools.count():
     num_stays += "now: stopped" in step.report()
     assert time.monotonic() < end_s and num_stays < _BUSY_CALLS, step.report()
-    if number > _BUSY_CALLS:  # Other threads need the machine.
+    if number > _BUSY_CALLS:  # Leaves the machine to other threads.
       time.sleep(0.001)
     yield number
 
 
 _BUSY_CALLS = 300
-# Calls in which a step is measured, traced, and runs candidates.
+# Enough calls to measure a step, trace it, and run candidates.
 NUM_CALLS = 90
 
 
@@ -336,7 +337,7 @@ def _found_by_then(first: coordinator._FirstProcess) -> Any:
 def _start_and_wait(
   name: str, run: Callable[[], None], stop: threading.Event
 ) -> threading.Thread:
-  """Starts a thread; one that compiles or remembers has ended by then."""
+  """Starts a thread; waits for its end if it compiles or stores plans."""
   thread = _start(name, run, stop)
   if name.startswith(("lagom_xla compile", "lagom_xla memory")):
     thread.join()

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of nccl-tests as a machine would print them that is as predicted."""
+"""Logs of nccl-tests from a machine with exactly the predicted times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 def calibrated_by(
   cluster: cluster_lib.Cluster, **between_nodes: object
 ) -> cluster_lib.Cluster:
-  """The cluster, with these factors between its nodes."""
+  """The cluster, with these calibrated factors between its nodes."""
   raw = cluster.to_dict()
   raw["calibration"] = {"between_nodes": between_nodes}
   return cluster_lib.from_dict(raw, where="a test")
@@ -54,7 +54,7 @@ def predicted_us(
   num_bytes: int,
   multicasts: bool = True,
 ) -> float:
-  """What a collective of the whole cluster takes, by NCCL's own choice."""
+  """Predicted time of a collective of the whole cluster, with NCCL's choice."""
   key = tuning_key(cluster, kind, num_bytes, multicasts)
   setting = collective_lib.default_setting(key, cluster)
   return collective_lib.predict(key, setting, cluster).time_us
@@ -67,7 +67,7 @@ def row(
   us: float,
   element_type: str = "float",
 ) -> str:
-  """A row of the table that a program prints."""
+  """A row of a program's table."""
   reduction = "sum" if log.KINDS[program] in REDUCTIONS else "none"
   root = 0 if program == "broadcast" else -1
   in_place = "N/A" if program in ("alltoall", "sendrecv") else "0"
@@ -85,7 +85,7 @@ def rows_of(
   program: str = "all_reduce",
   sizes: Sequence[int] = SIZES,
 ) -> list[str]:
-  """What a program prints on a machine that is as it is predicted."""
+  """The rows of a program on a machine with the predicted times."""
   kind = log.KINDS[program]
   return [
     row(program, cluster.num_devices, n, predicted_us(cluster, kind, n))
@@ -112,7 +112,7 @@ def log_of(
   rows: Sequence[str] | None = None,
   gpus_per_thread: int = 1,
 ) -> str:
-  """All that a program prints."""
+  """The whole output of a program."""
   return "\n".join(
     [
       "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
@@ -138,7 +138,7 @@ def measured(
   cluster: cluster_lib.Cluster = TWO_NODES,
   name: str = "my.log",
 ) -> calibration_lib.Measured:
-  """Writes a log, and reads it as one of a cluster."""
+  """Writes a log, and reads it as that of a cluster."""
   path = folder / name
   path.write_text(text, encoding="utf-8")
   return calibration_lib.read(cluster, [path])
@@ -150,7 +150,7 @@ def calibrate(
   cluster: cluster_lib.Cluster = TWO_NODES,
   name: str = "my.log",
 ) -> calibration_lib.Result:
-  """Calibrates by a log that is read without a problem."""
+  """Calibrates with a log, which must be read without problems."""
   found = measured(folder, text, cluster, name)
   assert found.problems == []
   return calibration_lib.calibrate(cluster, found)

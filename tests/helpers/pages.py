@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Report pages of tests, and what is in them."""
+"""Report pages for tests, and their contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lagom_xla.costs import uncertainty
 
 
 class Page(parser.HTMLParser):
-  """Text by the id of the section around it, scripts, and addresses."""
+  """The text of a page by the section's id, its scripts, and addresses."""
 
   def __init__(self, html: str):
     super().__init__()
@@ -63,14 +63,14 @@ class Tuned:
 
   @property
   def parsed(self) -> Page:
-    """The page, read."""
+    """The parsed page."""
     return Page(self.page.read_text())
 
 
 def tune(place: pathlib.Path) -> Tuned:
   """Tunes a small step, with its page and its trace, in a folder.
 
-  With the cost model taken to be right, so that a small step has a plan.
+  Assumes that the cost model is right, so that a small step gets a plan.
   """
   step = write_steps(place)
   folder, page, trace = (place / n for n in ("plan", "r.html", "t.json.gz"))

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that have a plan's folder, and what env.sh makes of processes."""
+"""Nodes with a plan's folder, and the environment after its env.sh."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import sourced
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-  """A node with a plan's folder and a `lagom-xla` of its own."""
+  """A node with a plan's folder and its own `lagom-xla`."""
 
   folder: pathlib.Path
   shell: sourced.Shell
@@ -26,21 +26,18 @@ class Node:
     return self.folder / "nccl_table.bin"
 
   def environ(self, **before: str) -> dict[str, str]:
-    """What env.sh makes of a process's environment, where a launcher goes on.
-
-    Errors of env.sh are not heeded.
-    """
+    """A process's environment after env.sh, whose errors are ignored."""
     done = self.shell.run('source "$1/env.sh"', self.folder, env=before)
     found = sourced.environ_of(done)
     return {k: v for k, v in found.items() if k.startswith(("NCCL", "LAGOM"))}
 
   def has_plugin(self, status: int, plugin: pathlib.Path | str = "") -> None:
-    """Has `lagom-xla plugin --path` end with a status, and print a path."""
+    """Makes `lagom-xla plugin --path` print a path and exit with a status."""
     self.shell.has_command(f'echo "{plugin}"\nexit {status}')
 
 
 def maker(tmp_path: pathlib.Path) -> Callable[..., Node]:
-  """What makes nodes in a folder, each with this plan or another."""
+  """A function that makes nodes in a folder, each with this or another plan."""
   plugin = build.ensure()
 
   def make(plan=PLAN) -> Node:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Python functions that a call goes through, by their names."""
+"""Names of the Python functions in a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def of(function: Callable[..., Any], *args: Any) -> list[str]:
-  """The qualified names of the Python functions that are called, in order."""
+  """The qualified names of the called Python functions, in order."""
   called: list[str] = []
 
   def profile(frame: Any, event: str, unused_arg: Any) -> None:

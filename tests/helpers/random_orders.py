@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Random orders of a schedule: each instruction after what it must follow."""
+"""Random legal orders of a schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lagom_xla.passes.schedule import orders as orders_lib
 
 
 def of(module: hlo.Module, seed: int) -> orders_lib.Orders:
-  """Of every computation that has another order than it stands in."""
+  """Random orders of all computations with more than one legal order."""
   source = random.Random(seed)
   buffers = aliasing.of(module)
   orders = {}

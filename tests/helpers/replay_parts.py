@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a replay, random programs of them, and costs that need no model.
+"""Parts of replays, random programs, and costs without a model.
 
 Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
 """
@@ -80,7 +80,7 @@ def costs(
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
 ) -> timeline.Costs:
-  """Times by name; what kernels and collectives do to each other, the same."""
+  """Times by name, with fixed slowdowns of kernels and collectives."""
 
   def beside(
     k: kernel_lib.KernelCost, moving: collective_lib.CollectiveCost
@@ -101,7 +101,7 @@ def slowing(
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
 ) -> timeline.Costs:
-  """Times by name; `slowdown` of a kernel's and a collective's time."""
+  """Times by name; `slowdown` takes a kernel's and a collective's time."""
   return costs_by_name(
     lambda kernel, collective: contention.Beside(
       kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
@@ -112,7 +112,7 @@ def slowing(
 
 
 def costs_by_name(beside: timeline.Beside) -> timeline.Costs:
-  """Times by name; `beside` says what two do to each other."""
+  """Times by name; `beside` gives the effect of two on each other."""
 
   def moved(name: str, num_channels: int) -> collective_lib.CollectiveCost:
     return collective_lib.CollectiveCost(
@@ -137,7 +137,7 @@ def costs_by_name(beside: timeline.Beside) -> timeline.Costs:
 def sharing(
   costs: tuple[collective_lib.CollectiveCost, ...],
 ) -> contention.Together:
-  """Collectives that share nothing but the SMs of the kernel beside them."""
+  """Collectives that only share the SMs of the kernel beside them."""
   return contention.Together(cost=costs[0], factors=(1.0,) * len(costs))
 
 
@@ -148,10 +148,10 @@ def programs(
   ids: Iterator[int] | None = None,
   streams: Sequence[str] = (collectives_lib.COMMUNICATION,),
 ) -> program_lib.Program:
-  """Kernels, collectives, copies and loops, each started before it is awaited.
+  """Kernels, collectives, copies and loops, each started before its wait.
 
-  What one trip of a loop starts, the next one or nobody may await. No two have
-  the same name, as in a module.
+  The next trip of a loop may wait for a start, or nothing may. Names are
+  unique, as in a module.
   """
   ids = ids or itertools.count(1)
   parts: list[program_lib.Part] = []

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A jitted function rewritten to a form, and run beside the one as written."""
+"""Rewrites a jitted function to a form, and compares it to the original."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan with one of everything that a launcher sets."""
+"""A plan with one of each setting for a launcher."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that a search finds for steps as small as those of tests."""
+"""Plans from a search, for steps as small as those of tests."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Tuned:
 
 
 def plan_of(target: target_lib.Target) -> plan_lib.Plan:
-  """The plan with the cost model taken to be right, and with no recipes tried.
+  """The plan if the cost model is right, without recipes.
 
-  Too little is sure about steps as small as those here to set anything, and
-  under a recipe NCCL's own choices are the best.
+  With uncertainty, no change would be sure for such small steps; and with a
+  recipe, NCCL's own choices are the best.
   """
   with (
     mock.patch.object(uncertainty, "scenarios", return_value=()),
@@ -45,7 +45,7 @@ def plan_of(target: target_lib.Target) -> plan_lib.Plan:
 
 
 def search_unrolled(lowered: jax.stages.Lowered) -> Tuned:
-  """What a search finds for the unrolled layers of conftest."""
+  """The result of a search for the unrolled layers of conftest."""
   target = target_lib.of_step(lowered, H100, name="unrolled")
   target = fake_target.schedule_only(target)
   return Tuned(target, plan_of(target))
@@ -54,7 +54,7 @@ def search_unrolled(lowered: jax.stages.Lowered) -> Tuned:
 def verify_with(
   tuned: Tuned, *, told: Any = None, **changes: Any
 ) -> verification_lib.Verification:
-  """A check of the plan with other fields, and with XLA told only this."""
+  """Verifies the plan with changed fields; `told` replaces its XlaConfig."""
   if told is not None:
     changes["xla"] = config_lib.XlaConfig(**told)
   plan = dataclasses.replace(tuned.plan, **changes)

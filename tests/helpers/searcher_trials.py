@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trials of searchers: problems, a start, and overlaps in a closed form."""
+"""Trials of searchers: problems, a start, and closed-form overlaps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gather(mib: int) -> collective_lib.TuningKey:
 
 
 def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
-  """Keys that all share one overlap."""
+  """A problem whose keys all share one overlap."""
   return problem_lib.Problem(
     keys=tuple(sorted(keys)), programs=(), program_keys=(frozenset(keys),)
   )
@@ -42,13 +42,13 @@ def overlap_of(
   time_us: OfSetting | None = None,
   lost_us: OfSetting | None = None,
 ) -> searcher_lib.ProfileFn:
-  """A hand-made overlap: max(X, Y), where Y grows by what each key takes.
+  """An artificial overlap: max(X, Y), where Y grows with each key's cost.
 
   Args:
-    problem: whose keys overlap.
+    problem: the problem with the keys.
     kernels_us: Y without collectives.
-    time_us: of a key with a setting; by default as predicted.
-    lost_us: what kernels lose to it; by default the SMs of its channels.
+    time_us: time of a key with a setting; by default, as predicted.
+    lost_us: loss of kernels by it; by default, from the SMs of its channels.
   """
 
   def alone_us(key: space_lib.Key, setting: nccl.Setting) -> float:
@@ -95,7 +95,7 @@ def trials_of(
   profile: searcher_lib.ProfileFn,
   seed: int = 0,
 ) -> tuple[list[Trial], space_lib.Configuration]:
-  """All that a searcher asks, and the best of it."""
+  """All trials of a searcher, and the best of them."""
   search = searcher_lib.Search(
     searcher, problem, H100, start=start_of(problem), seed=seed
   )

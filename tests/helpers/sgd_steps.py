@@ -17,7 +17,8 @@ import numpy as np
 
 OFFLOADING_LAYERS = 4
 _ROWS, _HIDDEN = 2048, 1024  # Rows of each device.
-# What a layer moves to the host in the forward pass, and back in the backward.
+# Bytes that a layer moves to the host in the forward pass, and back in the
+# backward pass.
 OFFLOADED_BYTES = _ROWS * _HIDDEN * 2
 
 Weights = tuple[jax.Array, jax.Array]
@@ -58,7 +59,7 @@ def lower(
 
 
 def lower_wide(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
-  """Lowers a step that keeps all activations, some 20 GB on each GPU."""
+  """Lowers a step that keeps all activations, about 20 GB on each GPU."""
 
   def loss(weights: Weights, x: jax.Array) -> jax.Array:
     for up, down in zip(*weights, strict=True):
@@ -80,9 +81,9 @@ _POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
 def lower_offloading(
   devices: Sequence[jax.Device], *, unroll: bool
 ) -> jax.stages.Lowered:
-  """Lowers a step that offloads one activation of every layer to its host.
+  """Lowers a step that offloads one activation of every layer to the host.
 
-  Its layers are in a scan or one after the other.
+  Its layers are in a scan, or unrolled.
   """
 
   def layer(x: jax.Array, weights: Weights) -> tuple[jax.Array, None]:

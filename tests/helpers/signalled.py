@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that a signal meets while they train, and how they end.
+"""Programs that get a signal while they train, and their ends.
 
-Each is forked from a process that has imported JAX and used none of it, so that
-it starts soon, and ends as any program does that Python runs.
+Each is forked from a process that has imported JAX but not used it, so that it
+starts quickly, and ends like any Python program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lagom_xla.live import proposals as proposals_lib
 import live_job
 import live_step
 
-# Where a program trains under jit alone.
+# The state of a program that trains under plain jit.
 JIT = "jit"
 PLANS = "plans"
 LOG = "trials.jsonl"
@@ -49,9 +49,9 @@ _POLL_S = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How the processes of a program ended, and those that they left behind.
+  """The ends of a program's processes, and of those they left behind.
 
-  Statuses are negative for a signal; errors are what each wrote to stderr.
+  Statuses are negative for a signal; errors are each one's stderr.
   """
 
   statuses: list[int]
@@ -72,10 +72,10 @@ class Programs:
     folder: pathlib.Path,
     num_processes: int = 1,
   ) -> Ended:
-    """Trains until a signal comes while a step runs in a state of the loop.
+    """Trains until a signal arrives while a step runs in a state of the loop.
 
-    Or under jit alone, with JIT. The folder is empty before, and the signal
-    comes to all processes.
+    With JIT, trains under plain jit. The folder is empty before. All processes
+    get the signal.
     """
     assert self._process.stdin is not None and self._process.stdout is not None
     words = (state, int(number), num_processes, folder)
@@ -87,7 +87,7 @@ class Programs:
 
 @contextlib.contextmanager
 def programs() -> Iterator[Programs]:
-  """Starts what programs are forked from, and ends it with the block."""
+  """Starts the process from which programs are forked, for the block."""
   path = os.pathsep.join((str(pathlib.Path(__file__).parent), *sys.path))
   with subprocess.Popen(
     (sys.executable, "-c", "import signalled; signalled.main()"),
@@ -98,7 +98,7 @@ def programs() -> Iterator[Programs]:
       **os.environ,
       "JAX_PLATFORMS": "cpu",
       "PYTHONPATH": path,
-      # With one, callbacks run in the thread that calls the step.
+      # With one device, callbacks run in the thread that calls the step.
       "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     },
   ) as process:
@@ -106,7 +106,7 @@ def programs() -> Iterator[Programs]:
 
 
 def main() -> None:
-  """Forks a program for each line, and writes how it ended."""
+  """Forks a program for each line, and writes its end."""
   for name in job.PRELOADED:
     importlib.import_module(name)
   adopt_orphans()
@@ -139,14 +139,14 @@ def _tell(pipe: int) -> None:
 
 
 def num_trials(folder: pathlib.Path) -> int:
-  """Trials in the log, all of which can be read."""
+  """The number of trials in the log, all of which must be readable."""
   log = folder / LOG
   lines = log.read_text().splitlines() if log.exists() else []
   return len([json.loads(line) for line in lines])
 
 
 def num_plans(folder: pathlib.Path) -> int:
-  """Plans that are kept; they and what was at risk can be read."""
+  """The number of stored plans; they and records of risk must be readable."""
   plans = folder / PLANS
   keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
   assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
@@ -154,30 +154,30 @@ def num_plans(folder: pathlib.Path) -> int:
 
 
 def adopt_orphans() -> None:
-  """Makes what this process's children leave behind its own children."""
+  """Makes this process adopt orphans of its children."""
   ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def orphans() -> Iterator[int]:
-  """The statuses of what the last program left behind, once it has ended."""
+  """The statuses of the last program's orphans, after their end."""
   with contextlib.suppress(ChildProcessError):
     while True:
       yield status_of(-1)
 
 
 def status_of(process: int) -> int:
-  """The exit status of a child, negative for a signal; once it has ended."""
+  """Waits for a child; returns its status, negative for a signal."""
   return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def prepare(folder: pathlib.Path, rank: int) -> None:
-  """Makes this process one of its own, with its files in a folder."""
+  """Makes this process independent, with its files in a folder."""
   errors = os.open(folder / f"{ERRORS}{rank}", os.O_WRONLY | os.O_CREAT)
   os.dup2(errors, sys.stdout.fileno())
   os.dup2(errors, sys.stderr.fileno())
   tempfile.tempdir = str(folder / TEMPORARY)
   os.makedirs(tempfile.tempdir, exist_ok=True)
-  # Where tests run in the background a shell has it ignored.
+  # For tests in the background, shells ignore it.
   signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -188,8 +188,8 @@ def _train(
   *,
   is_job: bool,
 ) -> NoReturn:
-  """Trains for ever; a signal comes after `meet` was called, in a step."""
-  # Written to by the C handler, before Python has heard of the signal.
+  """Trains forever; a signal arrives in a step after the call of `meet`."""
+  # The C handler writes to it before Python knows of the signal.
   arrived, wakes = os.pipe()
   os.set_blocking(wakes, False)
   signal.set_wakeup_fd(wakes)
@@ -217,14 +217,14 @@ def _train(
   proposed_by = functools.partial(live_step.proposed_by, waits_for="traces")
   with (live_job.joined if is_job else proposed_by)(proposer):
     while True:
-      # Python aborts where it ends while XLA's threads call back into it.
+      # Python aborts if it ends while XLA's threads call back into it.
       x = step(x).block_until_ready()
 
 
 def _is_there(
   state: str, tuned: Any, folder: pathlib.Path, proposer: _Proposer
 ) -> bool:
-  """Whether a state is reached, with all beside training that belongs to it."""
+  """Whether a state is reached, including its work beside training."""
   if state == JIT:
     return True
   if f"now: {state}" not in tuned.report():
@@ -274,7 +274,7 @@ class _Proposer(proposals_lib.Proposer):
 
 
 def _sharded() -> jax.Array:
-  """A batch of which each device has a part."""
+  """A sharded batch."""
   mesh = jax.make_mesh((2,), ("x",), devices=jax.local_devices())
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   return jax.device_put(jnp.zeros(2), rows)
@@ -287,9 +287,9 @@ def _slow_to_compile(x: jax.Array) -> jax.Array:
 
 
 def has_search() -> bool:
-  """Whether this process has started a search that has not ended.
+  """Whether this process has a running search.
 
-  Compilers that XLA starts are children, too; ended ones have no command line.
+  XLA's compilers are children, too; ended processes have no command line.
   """
   tasks = pathlib.Path("/proc/self/task").glob("*/children")
   for child in [it for task in tasks for it in task.read_text().split()]:

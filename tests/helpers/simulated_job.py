@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A job with a clock of its own, in which the live loop decides.
+"""A job with its own clock, for decisions of the live loop.
 
-Its variants take given times, with noise; its proposer and its processes do
-what a test says.
+Its variants take given times, with noise. A test controls its proposer and its
+processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lagom_xla.live import proposals
 MEMBERS = range(3)
 COMPILED = phases.Vote(digest="alike")
 
-# What the processes have said of a proposal this many seconds after it came.
+# The processes' votes on a proposal, this many seconds after it came.
 Voted = Callable[[float], Mapping[int, phases.Vote]]
 
 
@@ -38,18 +38,18 @@ class Job:
   """A simulated job.
 
   Attributes:
-    step_s: Of variant 0, and of those of the proposals.
-    noise: Standard deviation of a step's time, as a part of it.
-    voted: What processes say of their compiles.
-    finds: Whether the next proposal is there, so long after the search began;
-      may raise.
-    has_profile_build: Whether the step is compiled again to be traced.
-    trace_s: Seconds in which a trace is ended and written.
-    beside: By what part a search slows the step.
-    own_s: What the program itself adds to a call, by its number.
-    seed: Of the noise.
-    slower_from: Call from which on all steps take half as long again.
-    proposes_the_same: Whether all proposals are one, in each search anew.
+    step_s: Step times of variant 0 and of the proposals' variants.
+    noise: Standard deviation of a step's time, relative to it.
+    voted: The processes' votes on their compiles.
+    finds: Whether the next proposal exists, given the time since the search
+      began; may raise.
+    has_profile_build: Whether the step is compiled again for the trace.
+    trace_s: Seconds to end and write a trace.
+    beside: Relative slowdown of the step by a search.
+    own_s: Time that the program itself adds to a call, by its number.
+    seed: Seed of the noise.
+    slower_from: Number of the call from which all steps take 1.5 times as long.
+    proposes_the_same: Whether all proposals of all searches are equal.
   """
 
   step_s: Sequence[float]
@@ -67,7 +67,7 @@ class Job:
 
   def __post_init__(self):
     self.num_calls = 0
-    # What tuning truly takes from the run.
+    # The true cost of tuning to the run.
     self.lost_s = 0.0
     self.num_searches = 0
     self.is_searching = False
@@ -84,11 +84,11 @@ class Job:
     self._traced_s = -math.inf
 
   def run(self, num_calls: int = 3000) -> phases.Phase:
-    """Goes on until so many calls, or it stays; returns the last phase."""
+    """Runs this many calls, or until the loop stays; returns the last phase."""
     while self.num_calls < num_calls:
       try:
         phase = self.loop.next_phase(self._times)
-      except errors.LagomError as error:  # As the coordinator does.
+      except errors.LagomError as error:  # Like the coordinator.
         phase = phases.stay(self.phases[-1].in_use, str(error))
       self.phases.append(phase)
       number = phase.number
@@ -105,7 +105,7 @@ class Job:
     return self.phases[-1]
 
   def states(self) -> list[str]:
-    """The states, each named once in a row."""
+    """The states, without consecutive repeats."""
     states = [str(phase.state) for phase in self.phases]
     before = [None, *states]
     return [
@@ -115,7 +115,7 @@ class Job:
     ]
 
   def calls_of(self, variant: int) -> int:
-    """How often a variant was called."""
+    """The number of a variant's calls."""
     return sum(
       segment.num_calls
       for phase in self.phases
@@ -124,7 +124,7 @@ class Job:
     )
 
   def _take_segment(self, segment: phases.Segment, in_use: int) -> float | None:
-    """What a segment takes; None if it is untimed."""
+    """Time of a segment; None if it is untimed."""
     seconds = 0.0
     step_s = self.step_s[max(segment.variant, 0)]
     beside = self.beside if self.is_searching else 0.0
@@ -138,7 +138,7 @@ class Job:
     self._clock_s += seconds
     return seconds if segment.is_timed or segment.is_watched else None
 
-  # What the loop asks for: `loop.Surroundings`.
+  # The interface of `loop.Surroundings`.
 
   @property
   def is_trace_ending(self) -> bool:
@@ -146,7 +146,7 @@ class Job:
 
   @property
   def is_traced(self) -> bool:
-    """Whether the calls that run now are traced."""
+    """Whether the current calls are traced."""
     return any(it.is_traced for it in self.phases[-1].segments)
 
   def now_s(self) -> float:

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A run of a module whose truth is known: every rank's kernels, with times.
+"""A simulated run of a module with known times: the kernels of every rank.
 
-Ranks go through the schedule together. A kernel takes its lone time, and 1.5
+Ranks go through the schedule together. A kernel takes its lone time, or 1.5
 times as long while a collective runs beside it. A collective begins on each
-rank when that comes to it, and ends on all of them together, its own time after
-the last one came.
+rank when it arrives, and ends on all of them together, its own time after the
+last arrival.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GAP_US = 1.0
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-  """A run of a few steps, to each of which ranks come late."""
+  """A run of a few steps, with late ranks in each."""
 
   module: hlo.Module
   lone_us: Callable[[str], float]
@@ -44,10 +44,10 @@ class Run:
     self.step_us: list[list[float]] = []
 
   def steps(self, number: int) -> list[list[xspace_text.Kernel]]:
-    """What each rank ran in this many steps."""
+    """The kernels of each rank in this many steps."""
     program = program_lib.of_module(overlap_lib.analyze(self.module))
     for _ in range(number):
-      # They begin together, but for those that are late.
+      # Ranks begin together, except for late ones.
       begin = max(self._now + self._free) + 100.0
       self._now = [begin + late_us for late_us in self.late_us]
       firsts = list(map(len, self.kernels))
@@ -105,7 +105,7 @@ class Run:
     self._ends[name] = end_us
 
 
-# A run of eight ranks of which one is late.
+# A run of eight ranks, one of them late.
 H100S = cluster_lib.parse("1x8xh100")
 OWN_US = 50.0
 

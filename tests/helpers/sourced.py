@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan's folder, and shells that source its files."""
+"""A plan's folder, and shells that source its scripts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VARIABLES = (
   "LAGOM_XLA_NCCL_TABLE",
   "LAGOM_XLA_NCCL_CHECKSUM",
 )
-# What env.sh keeps of what it did, for one that is sourced after it.
+# Variables in which env.sh records its changes, for a later env.sh.
 _KEPT = ("LAGOM_XLA_CAP", "LAGOM_XLA_ENV", "LAGOM_XLA_FLAGS")
 
 
 class Shell:
-  """Sources files in a process with little else in its environment."""
+  """Sources files in a process with an almost empty environment."""
 
   def __init__(self, path: pathlib.Path):
     self._path = path
@@ -56,7 +56,7 @@ class Shell:
     cwd: pathlib.Path | None = None,
     env: Mapping[str, str],
   ) -> subprocess.CompletedProcess[str]:
-    """Runs a script of an argument, and prints the environment it leaves."""
+    """Runs a script with an argument, and prints the resulting environment."""
     executable = shutil.which(shell)
     if executable is None:
       pytest.skip(f"there is no {shell}: apt-get install {shell}")
@@ -81,7 +81,7 @@ class Shell:
     times: int = 1,
     **env: str,
   ) -> tuple[dict[str, str], str]:
-    """What the variables are afterwards, and what was said."""
+    """The variables afterward, and the output."""
     strict = "set -eu" + ("o pipefail" if shell in ("bash", "zsh") else "")
     script = f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times
     done = self.run(script, file, shell=shell, cwd=cwd, env=env)
@@ -93,12 +93,12 @@ class Shell:
 
 
 def environ_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-  """The environment that a script has left."""
+  """The environment that a script printed."""
   return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
 
 
 def shell_with_plugin(folder: pathlib.Path) -> Shell:
-  """A shell where `lagom-xla plugin --path` finds the plugin."""
+  """A shell in which `lagom-xla plugin --path` finds the plugin."""
   shell = Shell(folder / "bin")
   shell.has_command(
     f'case "$*" in "plugin --path --table="*) echo "{PLUGIN}" ;; esac',
@@ -107,7 +107,7 @@ def shell_with_plugin(folder: pathlib.Path) -> Shell:
 
 
 def write_plan(folder: pathlib.Path) -> pathlib.Path:
-  """Writes a plan to where there is a space in the path."""
+  """Writes a plan to a path with a space."""
   written = folder / "my runs" / "plan"
   files.write(PLAN, written)
   return written

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps in a Python file, right and wrong, as a user would write them."""
+"""Steps in a Python file, correct and wrong, as users would write them."""
 
 from __future__ import annotations
 
@@ -175,6 +175,6 @@ def write(directory: pathlib.Path) -> pathlib.Path:
 
 
 def line_of(words: str) -> int:
-  """The last line that has these words."""
+  """The number of the last line with these words."""
   lines = SOURCE.splitlines()
   return max(n for n, line in enumerate(lines, start=1) if words in line)

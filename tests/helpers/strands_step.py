@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A train step of two micro-batches, whose loops can be merged."""
+"""A train step with two micro-batches, whose loops can be merged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lowerable(
 
 
 def values(args: tuple[Any, ...]) -> tuple[jax.Array, ...]:
-  """Arrays in place of shapes, the same each time."""
+  """Arrays instead of shapes, the same each time."""
   random = np.random.default_rng(0)
   return tuple(
     jax.device_put(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A train step with tensor and sequence parallelism, written in three ways.
 
-Once with collectives in a `shard_map`, and twice with sharding constraints, of
-which XLA's partitioner makes them.
+Once with collectives in a `shard_map`, and twice with sharding constraints,
+from which XLA's partitioner makes the collectives.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _written_out(mesh: Mesh) -> Layer:
 
 
 def _constrained(mesh: Mesh, *entry: str | None) -> Layer:
-  """What enters products is constrained to be whole, or to be split."""
+  """A layer with a constraint on the products' inputs: whole or split."""
 
   def constrain(x: jax.Array, *spec: str | None) -> jax.Array:
     return lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
@@ -54,7 +54,7 @@ def _constrained(mesh: Mesh, *entry: str | None) -> Layer:
   def layer(x: jax.Array, weights: Weights) -> tuple[jax.Array, None]:
     normal = constrain(jnp.tanh(x), None, *entry, None)
     hidden = jax.nn.silu(normal @ weights["up"])
-    # Without it, propagation has the weights gathered in place of tokens.
+    # Without it, propagation would gather the weights instead of tokens.
     hidden = constrain(hidden, None, None, "tp")
     return x + constrain(hidden @ weights["down"], None, "tp", None), None
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The NCCL tuner plugin through ctypes, called as NCCL calls it."""
+"""Calls the NCCL tuner plugin through ctypes, like NCCL."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rules(
   num_nodes: st.SearchStrategy[int],
   num_bytes: st.SearchStrategy[int],
 ) -> tuple[table_lib.Rule, ...]:
-  """Rules in order, several for a communicator, some next to each other."""
+  """Ordered rules, several per communicator, some of them adjacent."""
   found = []
   communicators = st.tuples(
     st.sampled_from(sorted(table_lib.KINDS)), num_ranks, num_nodes
@@ -107,7 +107,7 @@ COSTS = tuple(100.0 + i for i in range(21))
 
 @dataclasses.dataclass
 class Communicator:
-  """A communicator's tuner, as NCCL has it."""
+  """The tuner of a communicator, as in NCCL."""
 
   interface: ctypes.Structure
   context: ctypes.c_void_p
@@ -125,7 +125,7 @@ class Communicator:
     return list(cells), num_channels.value
 
   def chosen(self, kind: int, num_bytes: int) -> tuple[int, int, int] | None:
-    """(algorithm, protocol, channels) where a rule is applied."""
+    """(algorithm, protocol, channels) if a rule applies."""
     costs, num_channels = self.choose(kind, num_bytes)
     changed = [i for i in range(21) if costs[i] != COSTS[i]]
     if not changed:
@@ -154,7 +154,7 @@ class Communicator:
 
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory) -> pathlib.Path:
-  """The plugin, compiled once for all files that share this fixture."""
+  """The plugin, compiled once for all files with this fixture."""
   try:
     build.compiler()
   except build.BuildError as error:
@@ -197,7 +197,7 @@ def communicator(
 
 @pytest.fixture
 def table(tmp_path) -> pathlib.Path:
-  """A table of `RULE` alone."""
+  """A table with only `RULE`."""
   path = tmp_path / "table.bin"
   table_lib.write(path, [RULE])
   return path

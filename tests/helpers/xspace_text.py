@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XSpaces for tests, with the fields that XLA's GPU profiler writes.
+"""XSpaces for tests, with the fields of XLA's GPU profiler.
 
-The fields are those of tsl/profiler/protobuf/xplane.proto, spelled as text and
-serialized by jaxlib itself; the module goes in as /host:metadata has it.
+The fields are those of tsl/profiler/protobuf/xplane.proto, written as text and
+serialized by jaxlib itself; the module is in /host:metadata.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lagom_xla.passes import hlo_pb2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-  """A kernel on a stream; times count from its process's start."""
+  """A kernel on a stream; times are relative to its process's start."""
 
   op: str
   begin_us: float
@@ -31,9 +31,9 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
-  """What one process traced: the kernels of each device, and the module.
+  """The trace of one process: the kernels of each device, and the module.
 
-  Times are of the epoch; what is None is left out.
+  Times are since the epoch; None omits a field.
   """
 
   devices: Sequence[Sequence[Kernel]]
@@ -96,7 +96,7 @@ def _device(index: int, kernels: Sequence[Kernel], program_id: int) -> str:
     f'stat_metadata {{ key: {i} value {{ id: {i} name: "{name}" }} }}'
     for i, name in enumerate(stats, start=1)
   ]
-  # The kernel's name is not the instruction's.
+  # The kernel's name differs from the instruction's.
   parts.append('event_metadata { key: 1 value { id: 1 name: "kernel_7" } }')
   streams = dict.fromkeys(kernel.stream for kernel in kernels)
   for number, stream in enumerate([*streams, "XLA Ops"]):

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""After jax.clear_caches a step is compiled again, and not tuned again."""
+"""After jax.clear_caches, a step is compiled again but not tuned again."""
 
 from __future__ import annotations
 

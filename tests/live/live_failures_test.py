@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever goes wrong in tuning, training goes on with the step as it was."""
+"""Whatever fails in tuning, training continues with the original step."""
 
 from __future__ import annotations
 

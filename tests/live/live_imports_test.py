@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a run imports: what it needs once it searches, and nothing jit minds."""
+"""Imports of a run: late ones only for a search, none that affect jit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The loop adopts what is faster, at a bounded cost, in simulated jobs."""
+"""The loop adopts faster variants at a bounded cost, in simulated jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a step is known to its next run, whole or not at all."""
+"""The next run of a step knows the result of tuning, in full or not at all."""
 
 from __future__ import annotations
 

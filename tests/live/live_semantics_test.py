@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Training goes on as under jit whatever the machine, or Ctrl-C, does."""
+"""Training acts as under jit, whatever the machine or Ctrl-C does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A signal ends a training, and what others wait for, as under jit."""
+"""A signal ends training, and everything others wait for, as under jit."""
 
 from __future__ import annotations
 

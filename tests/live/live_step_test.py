@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step that is tuned while it trains gives jit's bits, and gets faster."""
+"""A step tuned while it trains gives jit's bits, and gets faster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Traces end beside training, hold the traced steps alone, and give way."""
+"""Traces end beside training, have only the traced steps, and give way."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as proposals: found in another process as here, compiled as found.
+"""Plans as proposals: another process finds the same, and compiles follow them.
 
-What runs here runs on eight CPU devices that stand for H100s; what is to find
-something is compiled for H100s that are not here.
+Steps run on eight CPU devices that stand for H100s. Searches that must find
+something compile for H100s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Processes whose NCCL would choose differently are told apart.
+"""Processes whose NCCL would choose differently are detected.
 
-Each process has what the env.sh of a plan gave it on its node, in a real shell,
-where the plugin, the table or NCCL's own settings may be broken.
+Each process has the environment of a plan's env.sh on its node, from a real
+shell, where the plugin, the table or NCCL's own settings may be broken.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Micro-batches give the loss and the gradients of their batch.
 
-They differ from it in the order of one addition: of `num` numbers instead of
-the terms that make them up. With float32, the bound below is 1e-5 of the
-largest entry: some hundred terms, each rounded to 6e-8 of itself.
+They differ only in the order of one sum: it adds `num` numbers instead of their
+terms. With float32, the bound below is 1e-5 of the largest entry: about a
+hundred terms, each rounded to 6e-8 of itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Every form of a collective gives the record that its shapes say.
+"""Every form of a collective gives the record that follows from its shapes.
 
-Bytes are counted by hand: f32 takes four, bf16 two. Groups of devices, however
-XLA spells them, are as the definition of each spelling says, device by device,
-and as XLA's CPU backend really exchanges data.
+Bytes are counted by hand: f32 takes four, bf16 two. For all of XLA's spellings,
+groups of devices follow the definition device by device, and equal the
+exchanges of XLA's CPU backend.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """Copies to the host and slices started ahead: their bytes and their cost.
 
 Bytes are counted by hand from the shapes in `sgd_steps.py` and
-`sliced_loop.hlo`. Slices are what XLA starts ahead in loops from JAX 0.11 on.
+`sliced_loop.hlo`. XLA starts slices in loops ahead from JAX 0.11 on.
 """
 
 from __future__ import annotations

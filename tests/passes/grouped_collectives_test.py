@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives are found, costed and run in whatever XLA wraps them."""
+"""Collectives are found, costed and run in all of XLA's wrappers."""
 
 from __future__ import annotations
 

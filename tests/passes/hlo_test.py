@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A module reads as the same from whatever source, or is refused.
+"""A module is the same from every source, or is refused.
 
 Its loops, branches and calls are counted as they run.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels do and move, counted by hand from shapes."""
+"""Operations and bytes of kernels, counted by hand from shapes."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products in library calls count as XLA's own, in compiled modules.
 
-Transformer Engine's calls are made as its JAX extension makes them
-(transformer_engine/jax/cpp_extensions/gemm.py), of which only the names reach
-XLA before the calls run.
+Transformer Engine's calls are those of its JAX extension
+(transformer_engine/jax/cpp_extensions/gemm.py), of which XLA only sees the
+names before the calls run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Slices that XLA moves by memcpys, told from what a schedule has of them.
+"""Slices that XLA moves by memcpys are recognized in a schedule.
 
-Modules say which these are. In one that JAX 0.10.2 compiled their fusions are
-custom ones by the name of "dynamic_slice_fusion"; later versions start them
-ahead, in schedules already.
+Compiled modules show which ones they are: in JAX 0.10.2, custom fusions named
+"dynamic_slice_fusion"; later versions start them ahead already in schedules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Products that XLA merges are found, and knobs say how to keep them apart."""
+"""Products that XLA merges are found, and knobs can keep them apart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels run beside which collectives, and how they are grouped."""
+"""Which kernels run beside which collectives, and their overlaps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives move, followed through steps from their arguments."""
+"""The arrays of collectives are followed from a step's arguments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA calls a registered pass: when, how often, and what it leaves alone."""
+"""When and how often XLA calls a registered pass, and what stays unchanged."""
 
 from __future__ import annotations
 

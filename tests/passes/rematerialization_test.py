@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA computes again where memory is short, and that plans know of it.
+"""Values that XLA recomputes if memory is short, and plans that consider them.
 
-The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, and one of 24 GB (as
-much as an L4 or an A10 has) only if XLA computes activations again.
+The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, but one of 24 GB (like
+an L4 or an A10) only if XLA recomputes activations.
 """
 
 from __future__ import annotations

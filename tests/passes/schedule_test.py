@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules: what depends on what, other orders, memory, and digests.
+"""Schedules: dependences, other orders, memory, and digests.
 
-Another order is legal, or refused by name: collectives keep theirs with what
-overwrites or controls them. The memory that a schedule is said to need is what
-XLA assigns to it.
+Another order is legal, or refused with names: collectives keep their order with
+instructions that overwrite or control them. The estimated memory of a schedule
+equals XLA's assignment.
 """
 
 from __future__ import annotations

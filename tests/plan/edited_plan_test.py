@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan edited by hand is refused by every command that reads one.
+"""Every command that reads a plan refuses one edited by hand.
 
-So is one whose table is not its own. Both are said in one line, before any
-target is looked at.
+It also refuses a plan with another one's table. Both give one line, before any
+target is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Temporary folders of processes that ended go, and those of others stay."""
+"""Temporary folders of ended processes are removed, and others stay."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles of CPUs: what JAX itself traced of a step on eight devices."""
+"""Profiles of CPUs: JAX's own traces of a step on eight devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles: which traces are read, and what they say of a run."""
+"""Profiles: which traces are read, and what they show of a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What figures of a step rest on is named, with its lines."""
+"""Notes name the assumptions behind a step's figures, with source lines."""
 
 from __future__ import annotations
 

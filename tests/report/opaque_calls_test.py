@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing firm is said of a step whose library calls may communicate."""
+"""Reports are not definite about a step whose library calls may communicate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Traces for ui.perfetto.dev, as Chrome's Trace Event Format has them."""
+"""Traces for ui.perfetto.dev, in Chrome's Trace Event Format."""
 
 from __future__ import annotations
 

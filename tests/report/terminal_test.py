@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A report begins with its verdict, fits 40 lines, and cuts no name off."""
+"""A report begins with its verdict, fits 40 lines, and truncates no name."""
 
 from __future__ import annotations
 

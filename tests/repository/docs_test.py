@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What pages tell a reader to type is real, and what they name is there."""
+"""Commands in the docs' pages are real, and the things they name exist."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The repository keeps its own rules: BUILD, headers, version, layout.
 
-The files of the repository are those git tracks or would offer to add, so a
-new file is checked before it is committed. Without git (a source archive) they
-are all files that are not build output.
+The files of the repository are those that git tracks or would add, so new files
+are checked before they are committed. Without git (a source archive), they are
+all files except build output.
 """
 
 from __future__ import annotations

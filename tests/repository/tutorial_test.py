@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial, followed to the letter in an empty folder.
+"""The tutorial works exactly as written, in an empty folder.
 
-Its commands and its program are read from the page. Those that install are not
-run: docs_test.py checks what they name.
+Its commands and its program are read from the page. Commands that install are
+not run; docs_test.py checks the names in them.
 """
 
 from __future__ import annotations

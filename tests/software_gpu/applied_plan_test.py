@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan acts in a job on software GPUs, by its env.sh and in the process.
+"""A plan takes effect in a job on software GPUs, by env.sh and in the process.
 
-`lagom-xla tune` makes it without a GPU. What NCCL chooses in the job is read
-from its log.
+`lagom-xla tune` makes it without a GPU. NCCL's log shows its choices in the
+job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Commands find GPUs where JAX does."""
+"""Commands find the same GPUs as JAX."""
 
 from __future__ import annotations
 

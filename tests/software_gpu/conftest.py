@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The software GPU's libraries, built once for a run of the tests."""
+"""The software GPU's libraries, built once per run of the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import cuda_libraries
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Where they are; skips where they cannot be built."""
+  """The libraries' folder; skips if they cannot be built."""
   if obstacle := cuda_libraries.obstacle():
     pytest.skip(obstacle)
   base = tmp_path_factory.getbasetemp()
@@ -34,7 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
-  """Calls a function of a test's module in a process that has GPUs."""
+  """Calls a function of a test's module in a process with software GPUs."""
 
   def call(
     function: Callable[[], None],
@@ -45,22 +45,22 @@ def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
     launcher: Sequence[str] = (),
     **settings: object,
   ) -> str:
-    """Returns what it printed, and what was logged.
+    """Returns its output and log.
 
     Args:
       function: the function; it fails by an exception.
       num_devices: GPUs of the process.
-      kernels: times by the name of a kernel, as README.md has them.
-      variables: more of its environment.
-      launcher: a command that starts the one that its arguments end with.
-      settings: of the GPUs.
+      kernels: times by the name of a kernel, in README.md's format.
+      variables: additions to its environment.
+      launcher: a command that starts the command at the end of its arguments.
+      settings: settings of the GPUs.
     """
     (times := tmp_path / "kernels.txt").write_text(kernels)
     module, name = function.__module__, function.__name__
     env = cuda_libraries.environment(
       built, num_devices=num_devices, settings={**settings, "KERNELS": times}
     )
-    # Compiles are dear, and no algorithm is faster than another.
+    # Compiles are slow, and all algorithms are equally fast.
     env.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
     folders = [str(pathlib.Path(__file__).parent), *sys.path]
     env["PYTHONPATH"] += os.pathsep + os.pathsep.join(filter(None, folders))

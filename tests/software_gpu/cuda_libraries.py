@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs in software: builds them in seconds, and runs a command on them.
+"""Builds software GPUs in seconds, and runs a command on them.
 
     python tests/software_gpu/cuda_libraries.py [--num=8] COMMAND...
 
-README.md says what they are and are not.
+README.md describes them and their limits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAGS = (
   *("-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-shared", "-pthread"),
   *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
 )
-# File names as JAX's plugin looks for them, and what each is made of.
+# File names that JAX's plugin looks for, and the sources of each.
 _DRIVER = "libcuda.so.1"
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
   _DRIVER: (
@@ -41,7 +41,7 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
   "libcudnn.so.9": ("dnn.c",),
   "libnccl.so.2": ("nccl.c",),
 }
-# Headers with all functions of a library; what we lack says that it does.
+# Headers with all functions of a library; missing ones report that.
 _STUBBED = {
   "libcudart.so.13": ("cuda_runtime_api.h", "cuda"),
   "libcupti.so.13": ("cupti_*.h", "cupti"),
@@ -49,7 +49,7 @@ _STUBBED = {
 
 
 def obstacle() -> str:
-  """What is missing to build it; "" if nothing is."""
+  """What is missing for a build; "" if nothing is."""
   if not shutil.which("cc"):
     return "there is no C compiler (cc)"
   missing = [
@@ -90,7 +90,7 @@ def build(folder: pathlib.Path) -> None:
       more += [f"-L{folder}", f"-l:{_DRIVER}"]
     if library == "libcublasLt.so.13":
       more.append("-DLT")
-    if library == "libcudart.so.13":  # Its calls bear a version.
+    if library == "libcudart.so.13":  # Its symbols have a version.
       symbols = stubs / "runtime.map"
       symbols.write_text(f"{library} {{ global: cuda*; __cuda*; local: *; }};")
       more.append(f"-Wl,--version-script={symbols}")
@@ -113,17 +113,17 @@ def environment(
   num_devices: int = 8,
   settings: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-  """The environment of a process that has software GPUs.
+  """The environment of a process with software GPUs.
 
   Args:
-    built: where they were built.
-    num_devices: how many there are.
+    built: the folder of the libraries.
+    num_devices: the number of GPUs.
     settings: more of README.md's variables, without SOFTWARE_GPU_.
   """
   folders = [str(_FOLDER / "site"), os.environ.get("PYTHONPATH", "")]
   preloaded = [str(built / name) for name in _LIBRARIES if name != _DRIVER]
   return {
-    # For each GiB that XLA takes at once it fills 32 MiB of the host's memory.
+    # XLA fills 32 MiB of host memory for each GiB that it preallocates.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     **os.environ,
     "JAX_PLATFORMS": "cuda",
@@ -138,7 +138,7 @@ def environment(
 
 
 def _include() -> pathlib.Path:
-  """Where the wheels of CUDA 13 have their headers."""
+  """The folder with the headers of the CUDA 13 wheels."""
   spec = importlib.util.find_spec("nvidia")
   for folder in spec.submodule_search_locations or () if spec else ():
     include = pathlib.Path(folder) / "cu13" / "include"
@@ -152,7 +152,7 @@ def _compile(*arguments: str | pathlib.Path) -> None:
 
 
 def _records(include: pathlib.Path) -> Iterator[str]:
-  """CUPTI numbers its records anew whenever they grow; their latest names."""
+  """The latest names of CUPTI's records, which get new numbers as they grow."""
   text = (include / "cupti_activity.h").read_text()
   for name in ("Kernel", "Memcpy", "Memset"):
     numbers = re.findall(rf"}} CUpti_Activity{name}(\d+);", text)
@@ -162,7 +162,7 @@ def _records(include: pathlib.Path) -> Iterator[str]:
 
 
 def _declared(headers: Iterable[pathlib.Path], prefix: str) -> list[str]:
-  """The functions that headers declare."""
+  """The functions declared in headers."""
   text = "\n".join(h.read_text(errors="replace") for h in headers)
   text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
   macros = set(re.findall(r"#\s*define\s+(\w+)\s*\(", text))
@@ -171,7 +171,7 @@ def _declared(headers: Iterable[pathlib.Path], prefix: str) -> list[str]:
 
 
 def _stubs(names: Iterable[str]) -> Iterator[str]:
-  """Functions that give way to ours, and say that they do nothing."""
+  """Weak stubs, which report that they do nothing."""
   yield "int missing(const char *name);"
   for name in names:
     yield (
@@ -181,10 +181,10 @@ def _stubs(names: Iterable[str]) -> Iterator[str]:
 
 
 def _driver_stubs(include: pathlib.Path) -> Iterator[str]:
-  """The driver's, with the version of CUDA that each is of.
+  """The driver's stubs, with the CUDA version of each.
 
-  cuGetProcAddress finds by a name what it meant in a version: cuMemAlloc is
-  cuMemAlloc_v2 since 3.2.
+  cuGetProcAddress looks a name up for a version: cuMemAlloc is cuMemAlloc_v2
+  since 3.2.
   """
   text = (include / "cuda.h").read_text()
   macros = re.findall(
@@ -219,7 +219,7 @@ def _driver_stubs(include: pathlib.Path) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-  """The command; the exit status of what it runs."""
+  """Runs the command; returns its exit status."""
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--num", type=int, default=8)
   parser.add_argument("command", nargs=argparse.REMAINDER)

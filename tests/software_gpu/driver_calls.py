@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The software GPU's driver and collectives through ctypes."""
+"""Calls the software GPU's driver and collectives through ctypes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import ctypes
 
-# Names of kernels that `TIMES` gives these times, in ms.
+# Names of kernels, to which `TIMES` gives these times in ms.
 SHORT, LONG, FAILING = "short", "long", "failing"
 TIMES = "10000 short\n30000 long\nfail failing\n"
 SHORT_MS, LONG_MS = 10.0, 30.0
 OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
 
-FLOAT32, SUM = 7, 0  # As NCCL numbers types and operations.
+FLOAT32, SUM = 7, 0  # NCCL's numbers of types and operations.
 
 _Handle = ctypes.c_void_p
 
 
 class CudaError(Exception):
-  """A call of the driver failed; its number is the argument."""
+  """A call of the driver failed; the argument is the error's number."""
 
 
 class Gpu:
@@ -48,7 +48,7 @@ class Gpu:
     return made
 
   def use(self) -> None:
-    """Has this thread's calls go to this device."""
+    """Makes this device current for this thread's calls."""
     self.call("cuCtxSetCurrent", self._context)
 
   def another(self) -> Gpu:
@@ -61,13 +61,13 @@ class Gpu:
     return self._new("cuStreamCreate", 1)
 
   def event(self, stream: _Handle) -> _Handle:
-    """An event that is recorded in a stream."""
+    """An event, recorded in a stream."""
     event = self._new("cuEventCreate", 0)
     self.call("cuEventRecord", event, stream)
     return event
 
   def wait(self, stream: _Handle, event: _Handle) -> None:
-    """Has a stream wait for an event."""
+    """Makes a stream wait for an event."""
     self.call("cuStreamWaitEvent", stream, event, 0)
 
   def launch(self, kernel: str, stream: _Handle, num_blocks: int = 1) -> None:
@@ -82,7 +82,7 @@ class Gpu:
 
   @contextlib.contextmanager
   def held(self, stream: _Handle) -> Iterator[None]:
-    """Has a stream, and what waits for it, begin at once at the end."""
+    """Holds a stream and all that waits for it until the end of the block."""
     flag = (ctypes.c_uint32 * 1)(0)
     address = ctypes.c_uint64(ctypes.addressof(flag))
     self.call("cuStreamWaitValue32_v2", stream, address, 1, 1)
@@ -91,7 +91,7 @@ class Gpu:
     self.call("cuStreamSynchronize", stream)
 
   def elapsed_ms(self, before: _Handle, after: _Handle) -> float:
-    """The time between two events, once both are there."""
+    """The time between two events, after both have completed."""
     self.call("cuEventSynchronize", after)
     found = ctypes.c_float()
     self.call("cuEventElapsedTime_v2", ctypes.byref(found), before, after)
@@ -124,7 +124,7 @@ class Ranks:
 
   @contextlib.contextmanager
   def group(self) -> Iterator[None]:
-    """Has NCCL take what is called inside together."""
+    """Makes NCCL group the calls of the block."""
     self._call("ncclGroupStart")
     yield
     self._call("ncclGroupEnd")

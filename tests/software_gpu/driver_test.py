@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The software GPU keeps CUDA's order, and takes the time that it says.
+"""The software GPU keeps CUDA's order, and takes the configured times.
 
-Each statement is checked in a process of its own, whose driver it is. Times are
-the device's, between events, so that they do not depend on how busy the host
-is.
+Each test runs in its own process with the software driver. Times are the
+device's, between events, so that they do not depend on the host's load.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate that does not work on GPUs costs a run as little as can be.
+"""A candidate that fails on GPUs costs a run as little as possible.
 
-GPUs fail once a call has returned, and have taken by then what is donated.
+GPUs fail after a call has returned, when its donated arguments are already
+gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals for steps on GPUs that a test names, in place of a search's."""
+"""Fixed proposals for steps on GPUs, instead of those of a search."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lagom_xla.live import proposals as proposals_lib
 
 @dataclasses.dataclass(kw_only=True)
 class Proposer(gpu.PlanProposer):
-  """Proposes these configs, by their names, after a search if there is one.
+  """Proposes these configs by name, after a search if there is one.
 
-  `is_proven` says that no other process has to compile them first; `measured`
-  is what was known when they were asked for.
+  With `is_proven`, no other process has to compile them first. `measured` is
+  what the proposer was told.
   """
 
   configs: Mapping[str, config_lib.XlaConfig]

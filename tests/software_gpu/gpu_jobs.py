@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of processes that have a GPU each, and how they end.
+"""Jobs of processes with a GPU each, and their ends.
 
-Processes are forked from one that has imported JAX and used none of it, and end
-as any program does that Python runs.
+Processes are forked from one that has imported JAX but not used it, and end
+like any Python program.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import sys
 import job
 import signalled
 
-# A dead process is missed after that, in seconds: 100 under JAX's defaults.
+# Seconds until a dead process is noticed; JAX's default is 100.
 _HEARTBEAT_S = 15
-# What is still there by then hangs, on any machine.
+# A process that runs longer hangs, on any machine.
 _LONGEST_S = 600
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What the processes of a job do.
+  """The task of a job's processes.
 
   Attributes:
-    run: Called with the number of each, in a folder of the job's own.
-    num_processes: How many there are.
-    shutdown_s: Seconds that they wait for each other when they end.
-    variables: What processes have in their environment, by their numbers.
+    run: Called with the number of each process, in the job's own folder.
+    num_processes: Number of processes.
+    shutdown_s: Seconds that they wait for each other at the end.
+    variables: Environment variables of processes, by their numbers.
   """
 
   run: Callable[[int], None]
@@ -47,9 +47,9 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How the processes of each job ended; statuses are negative for a signal.
+  """The statuses of each job's processes, negative for a signal.
 
-  Orphans are those that they left behind.
+  Orphans are processes that they left behind.
   """
 
   statuses: dict[str, list[int]]
@@ -57,7 +57,7 @@ class Ended:
 
 
 def run(jobs: Mapping[str, Job]) -> Ended:
-  """Runs jobs at the same time, each in a folder of its name."""
+  """Runs jobs at the same time, each in a folder with its name."""
   for name in job.PRELOADED:
     importlib.import_module(name)
   gc.freeze()
@@ -71,7 +71,7 @@ def run(jobs: Mapping[str, Job]) -> Ended:
 
 
 def said(folder: pathlib.Path, num_processes: int) -> str:
-  """What the processes of the job in a folder have written, and where to."""
+  """The files and output of the processes of a job in a folder."""
   paths = [folder / f"{signalled.ERRORS}{i}" for i in range(num_processes)]
   return "\n".join(f"{path}:\n{path.read_text()}" for path in paths)
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured on one GPU is measured on software GPUs to its end.
+"""The parts of benchmarks.gpu finish on software GPUs.
 
-Only what is set is known of their times; `python -m benchmarks.gpu --brief` on
-them runs the parts that compile more, too.
+Their times are only the configured ones. `python -m benchmarks.gpu --brief` on
+software GPUs also runs the parts that compile more.
 """
 
 from __future__ import annotations

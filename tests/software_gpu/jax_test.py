@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's CUDA backend runs on software GPUs, as far as the project needs it."""
+"""JAX's CUDA backend runs on software GPUs, as far as this project needs it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of several processes are tuned on GPUs as one is, and end as under jit.
+"""Jobs of several processes are tuned on GPUs like one, and end as under jit.
 
 Their step has an all-reduce for each layer, with nothing beside it. Proposals
-have all-reduces run beside products, or have XLA combine them.
+run all-reduces beside products, or let XLA combine them.
 """
 
 from __future__ import annotations

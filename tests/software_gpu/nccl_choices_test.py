@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The software GPU's collectives ask a tuner plugin, and obey it, as NCCL does.
+"""The software GPU's collectives call and obey a tuner plugin, like NCCL.
 
-The plugin and its tables are the project's own.
+The plugin and its tables are this project's own.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step whose plan has options, a cap on channels and NCCL settings.
 
-Layers are sharded over all devices (FSDP). All have the last one, whose
-gradient is so small that XLA sums it in a kernel of its own.
+Layers are sharded over all devices (FSDP), except for the last one, whose
+gradient is so small that XLA reduces it in its own kernel.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flax trainers are tuned on software GPUs, with candidates of every kind.
 
-What is proposed is fixed: what a search comes to is stated elsewhere.
+Proposals are fixed; other tests cover the results of searches.
 """
 
 from __future__ import annotations

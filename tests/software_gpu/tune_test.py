@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training is tuned on software GPUs: profiled, searched, measured, adopted.
 
-Products take 6 ms each, and links are so slow that a collective takes about as
-long. So the order of collectives matters in wall time as it does in a
-prediction from the profile, and what the host does beside it hardly does.
+Products take 6 ms each, and slow links make a collective take about as long. So
+the order of collectives matters in wall time as in a prediction from the
+profile, and other work on the host hardly matters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan is chosen by what a job applies of it, and says what that is."""
+"""A plan is chosen for the parts that a job applies, and names these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What changes a compile beside XLA_FLAGS is part of what runs today.
+"""Settings besides XLA_FLAGS that change a compile are part of the baseline.
 
-The compiler_options of `jax.jit` beat XLA_FLAGS, and so do some of JAX's
+The compiler_options of `jax.jit` override XLA_FLAGS, and so do some of JAX's
 settings.
 """
 

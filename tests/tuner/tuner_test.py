@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From a target to a plan that compiles, fits and was seen to act."""
+"""From a target to a plan that compiles, fits and takes effect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a knob did is told from what XLA made of it, and nothing else.
+"""The effect of a knob is detected only from XLA's result.
 
 The schedules are real: XLA's GPU compiler makes them with and without a knob.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A NCCL setting acts where NCCL asks for it and would choose another."""
+"""An NCCL setting acts if NCCL asks for it and would choose another."""
 
 from __future__ import annotations
 

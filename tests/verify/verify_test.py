@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan is shown to act, knob by knob, or refused for what it is not for."""
+"""A plan is verified knob by knob, or refused if it is for another step."""
 
 from __future__ import annotations
 

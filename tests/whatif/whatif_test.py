@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`lagom-xla whatif`: one target on many clusters, as it is compared."""
+"""`lagom-xla whatif`: one target compared on many clusters."""
 
 from __future__ import annotations
 

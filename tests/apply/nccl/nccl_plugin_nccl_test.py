@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NCCL tuner plugin, called by NCCL itself.
 
-NCCL is asked where its simulation is beside the repository (../shared) and
+Runs if NCCL's simulation is beside the repository (../shared) and
 LAGOM_XLA_TEST_NCCL names a libnccl.so.2 of version 2.32.3.
 """
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The NCCL tuner plugin in a process of its own, also with sanitizers.
+"""The NCCL tuner plugin in its own process, also with sanitizers.
 
-The driver in C beside this file does what takes 100,000 calls.
+A driver in C makes the tests with 100,000 calls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The library of the NCCL tuner plugin: built when needed, shown to a user."""
+"""The library of the NCCL tuner plugin: built when needed, with its path."""
 
 from __future__ import annotations
 

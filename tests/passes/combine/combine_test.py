@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA combines the groups that it is given, and no others, or refuses them.
+"""XLA combines exactly the given groups, or the pass refuses them.
 
-All-reduces of which each device keeps its shard are reduce-scatters, safely.
+All-reduces of which each device keeps its shard safely become reduce-scatters.
 """
 
 from __future__ import annotations

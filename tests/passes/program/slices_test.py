@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains of a program are found, and are cut or refused by name.
 
-In pieces they compute the same numbers, and steps of training do.
+Pieces compute the same numbers, and so do training steps.
 """
 
 from __future__ import annotations

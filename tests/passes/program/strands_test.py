@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two micro-batches share loops, wait less, and compute the same bits.
 
-Gradient accumulation is rotated or paired; loops that stand side by side are
-merged; XLA combines collectives within strands, and none across them. What
-cannot be is left, and said.
+Gradient accumulation is rotated or paired; loops side by side are merged; XLA
+combines collectives only within strands. Other programs are left unchanged,
+with a reason.
 """
 
 from __future__ import annotations

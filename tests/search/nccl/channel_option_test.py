@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own cap on channels: what it reaches, and where it is set already."""
+"""XLA's own cap on channels: what it affects, and where it is already set."""
 
 from __future__ import annotations
 

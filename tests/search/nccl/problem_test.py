@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is tuned together: tuning keys that meet, directly or through others."""
+"""Tuning keys that share overlaps, directly or not, are tuned together."""
 
 from __future__ import annotations
 

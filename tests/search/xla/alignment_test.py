@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two strands of a loop's body are aligned by what their pairs take."""
+"""Two strands of a loop's body are aligned by the times of their pairs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Arms are what a user could run without us: recipes, and XLA's defaults."""
+"""Arms are settings that users could use anyway: recipes, XLA's defaults."""
 
 from __future__ import annotations
 

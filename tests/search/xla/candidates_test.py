@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The best candidate is one that gains, and hurts nobody."""
+"""The best candidate gains, and makes nothing worse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's scheduler is fed our costs, and goes by them."""
+"""XLA's scheduler gets our costs and uses them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Searched combine groups are ones that XLA can make, and does."""
+"""XLA can make the searched combine groups, and does."""
 
 from __future__ import annotations
 

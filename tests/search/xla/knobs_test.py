@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs offer what the installed XLA takes and what can act on a step."""
+"""Knobs offer values that the installed XLA accepts and that affect a step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step has the memory that JAX takes of a GPU, and no more."""
+"""A step has only the memory that JAX reserves of a GPU."""
 
 from __future__ import annotations
 

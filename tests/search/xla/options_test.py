@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options: from the best arm on, by single values and by leaving out."""
+"""The search over options adds values to the best arm, and removes options."""
 
 from __future__ import annotations
 

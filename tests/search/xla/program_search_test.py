@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of the program are tried where they may gain, and judged as all is."""
+"""Forms of the program are tried if they may gain, and judged like the rest."""
 
 from __future__ import annotations
 

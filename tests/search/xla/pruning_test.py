@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan holds the options that act on its step, and no others."""
+"""A plan has only options that affect its step."""
 
 from __future__ import annotations
 
