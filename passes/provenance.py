@@ -30,7 +30,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from typing import Literal
+from typing import Any, Literal
 import weakref
 
 from lagom_xla.passes import array_flow
@@ -521,9 +521,30 @@ class Arrays:
         and made_by[other].opcode == made_by[node].opcode
         and _is_alike(made_by[other].shape, made_by[node].shape)
         and self._only_sums(node, other, min(common))
+        and self._places(node, other) == self._places(other, node)
       ):
         number += 1
     return number
+
+  def _places(self, node: array_flow.Node, other: array_flow.Node) -> set[Any]:
+    """Where larger arrays hold one array, before it meets another.
+
+    Gradients of stacked layers are padded to the stack's size and added up.
+    """
+    flow, mine = self._flow, self._linear(node)
+    met = min(mine & self._linear(other))
+    places: set[Any] = set()
+    for user in {n for n in mine if n < met} | {met}:
+      made_by = flow.made_by[user]
+      match made_by.opcode:
+        case "pad":
+          places.add(made_by.padding_config.SerializeToString())
+        case "concatenate":
+          parts = flow.copied[user]
+          places |= {(user, i) for i, part in enumerate(parts) if part in mine}
+        case "dynamic-update-slice":
+          places.add((*made_by.operand_ids[2:],))
+    return places
 
   @functools.cached_property
   def _sums_of(self) -> Mapping[array_flow.Node, set[array_flow.Node]]:

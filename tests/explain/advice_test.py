@@ -162,9 +162,7 @@ def test_an_axis_without_arrays_is_named_with_what_it_gains_if_pins_follow(
   h100s: Any, is_unrolled: bool
 ) -> None:
   axes = ("d", "idle")
-  step, (advice, *_) = _read(
-    _lowered(h100s, axes=axes, is_unrolled=is_unrolled)
-  )
+  step, (advice,) = _read(_lowered(h100s, axes=axes, is_unrolled=is_unrolled))
   assert advice.about == "Mesh axis"
   assert "'idle' (2)" in advice.sentence
   assert "P(('d', 'idle'))" in advice.sentence
@@ -393,6 +391,14 @@ def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
   if told:
     assert found[0] == told[0]
     assert "in each of 4 micro-batches, only to add up" in told[0].sentence
+
+
+def test_gradients_of_stacked_layers_are_not_told_as_added_up(
+  h100s: Any,
+) -> None:
+  step, found = _read(_lowered(h100s, is_unrolled=True, is_sharded=False))
+  assert any(c.kind == "all-reduce" for c in step.analysis.collectives)
+  assert not found
 
 
 def test_optimizer_state_on_all_gpus_is_counted(h100s: Any) -> None:

@@ -323,3 +323,33 @@ def test_reductions_that_are_only_added_up_are_counted(
   arrays = provenance.of(module)
   for one in collectives.find(module):
     assert arrays.num_added_up(one) == number
+
+
+@pytest.mark.parametrize(
+  ("place", "stack", "number"),
+  [
+    ("0_64x0_0", "add(one, other)", 2),
+    ("64_0x0_0", "add(one, other)", 1),
+    ("0_64x0_0", "concatenate(first, second), dimensions={0}", 1),
+  ],
+)
+def test_reductions_in_other_places_of_a_stack_are_not_added_up(
+  place: str, stack: str, number: int
+) -> None:
+  module = hlo_text.load(
+    f"""
+      g = f32[64,8] parameter(0)
+      h = f32[64,8] parameter(1)
+      momentum = f32[128,8] parameter(2)
+      zero = f32[] constant(0)
+      first = f32[64,8] all-reduce(g), {hlo_text.ALL}, to_apply=add
+      second = f32[64,8] all-reduce(h), {hlo_text.ALL}, to_apply=add
+      one = f32[128,8] pad(first, zero), padding=0_64x0_0
+      other = f32[128,8] pad(second, zero), padding={place}
+      stack = f32[128,8] {stack}
+      ROOT new = f32[128,8] add(momentum, stack)
+    """
+  )
+  arrays = provenance.of(module)
+  for one in collectives.find(module):
+    assert arrays.num_added_up(one) == number
