@@ -191,7 +191,7 @@ def _combined(subject: Subject) -> str:
   last_named = f"the last, {named(last)},"
   first_named = "that one" if first == last else f"the first, {named(first)},"
   return (
-    f"XLA combined {in_words.count(spans, 'array')}: it starts when"
+    f"XLA combined {in_words.count(spans, 'array')}, so it starts when"
     f" {last_named} is ready, and must be done when {first_named} is needed"
   )
 

@@ -335,12 +335,13 @@ def _why(data: Report) -> str:
   label = row.label
   others = f" and {row.num_others:,} like it" * bool(row.num_others)
   source = f" ({label.source})" * bool(label.source)
-  verb, us = "wait", row.wait_us
-  if not row.why_waits:
-    verb, us = "lose", row.slows_us
+  costly = f"Today the {label.what}{source}{others} costs most. Kernels"
+  if row.why_waits:
+    waits = in_words.milliseconds(row.wait_us)
+    return f"{costly} wait {waits} for it: {row.why_waits}"
   return (
-    f"Today the {label.what}{source}{others} costs most: kernels {verb}"
-    f" {in_words.milliseconds(us)}. {row.why_waits or row.why_slows}"
+    f"{costly} lose {in_words.milliseconds(row.slows_us)} beside it."
+    f" {row.why_slows}"
   )
 
 
