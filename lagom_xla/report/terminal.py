@@ -279,11 +279,16 @@ def _exposed(
     f"Today kernels wait {_ms(replayed.total_exposed_us)} for collectives and"
     f" lose {_ms(replayed.total_slowdown_us)} beside them"
   )
-  if replayed.total_copy_wait_us or replayed.total_copy_slowdown_us:
-    head += (
-      f"; {_ms(replayed.total_copy_wait_us)} and"
-      f" {_ms(replayed.total_copy_slowdown_us)} for copies"
+  of_copies = [
+    f"{verb} {_ms(us)} {beside} copies"
+    for verb, us, beside in (
+      ("wait", replayed.total_copy_wait_us, "for"),
+      ("lose", replayed.total_copy_slowdown_us, "beside"),
     )
+    if us > 0
+  ]
+  if of_copies:
+    head += f"; they {' and '.join(of_copies)}"
   lines = [*layout.wrapped(f"{head}.")]
   items = []
   told = instructions_lib.of_step(step)
