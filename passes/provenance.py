@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import itertools
+import math
 import re
 from typing import Any, Literal
 import weakref
@@ -475,6 +476,30 @@ class Arrays:
           ):
             trips.append(self._module.trip_count(loop))
     return max(trips)
+
+  def bytes_if_summed_first(
+    self, collective: collectives_lib.Collective
+  ) -> int:
+    """Bytes that a GPU needs more to sum results before they are reduced.
+
+    Sums of a reduce-scatter's operands are larger than those of its results;
+    those of an all-reduce are not.
+    """
+    found = self._operation(collective)
+    nodes = self._flow.values.get(found[1].id, ()) if found else ()
+    made_by = self._flow.made_by
+    sums = [
+      node
+      for one in nodes
+      for node in self._linear(one)
+      if made_by[node].opcode in _SUMS
+    ]
+    bits = given_bits = hlo.element_bits(collective.element_type)
+    if sums:
+      bits = hlo.element_bits(hlo.element_type(made_by[min(sums)].shape))
+    more_bytes = collective.operand_bytes - collective.result_bytes
+    runs = collective.executions / self.times_added_up(collective)
+    return math.ceil(runs * more_bytes * bits / given_bits)
 
   def parts_added_up(self, collective: collectives_lib.Collective) -> int:
     """The number of reduced parts of a stack that are then only summed.

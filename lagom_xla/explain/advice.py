@@ -199,10 +199,7 @@ class _Found:
       and (number := self.arrays.times_added_up(one)) > 1
     }
     saved_us = sum(self.lost_us([c]) * (1 - 1 / n) for c, n in parts.items())
-    # A loop saves all trips but one; elsewhere, this is one of n parts.
-    num_bytes = sum(
-      max(c.executions // n, 1) * c.nccl_bytes for c, n in parts.items()
-    )
+    num_bytes = sum(map(self.arrays.bytes_if_summed_first, parts))
     hbm_bytes = self.step.cluster.gpu.hbm_bytes
     if (
       saved_us < _LEAST * self.step_us
@@ -213,6 +210,9 @@ class _Found:
     (array, *_) = self.arrays.moved(first)
     at = self.lines([first])
     more = len(parts) - 1
+    takes = ""
+    if num_bytes:
+      takes = f" and takes {in_words.gigabytes(num_bytes)} for unreduced sums"
     yield _Advice(
       about="Accumulation",
       gain_us=saved_us,
@@ -221,8 +221,7 @@ class _Found:
         f" each of {number:,} micro-batches, only to add up the results"
         f"{f', and so do {more} more' if more else ''}. Sum on each GPU first"
         " and reduce once: jax.shard_map around the micro-batches, psum or"
-        f" psum_scatter after it. That saves up to {_ms(saved_us)} and takes"
-        f" {in_words.gigabytes(num_bytes)} for unreduced sums."
+        f" psum_scatter after it. That saves up to {_ms(saved_us)}{takes}."
       ),
     )
 

@@ -522,16 +522,21 @@ def _accumulation(subject: Subject) -> Iterator[str]:
     yield from _written_sums(subject)
     return
   once = runs // trips
-  num_bytes = in_words.gigabytes(once * collective.nccl_bytes)
   yield (
     f"Accumulation: a loop reduces in each of its {trips:,} trips, and then"
     f" adds up the results, in {in_words.count(runs, 'run')}. If each GPU sums"
     f" first and you reduce after the loop, in {in_words.count(once, 'run')},"
     f" that takes {_ms(once * lone_us)} alone instead of"
-    f" {_ms(runs * lone_us)}, and"
-    f" {num_bytes} more for unreduced sums: put jax.shard_map around the loop"
-    f" and {_SUMS_OF[collective.kind]} after it."
+    f" {_ms(runs * lone_us)}{_more_memory(subject)}: put jax.shard_map around"
+    f" the loop and {_SUMS_OF[collective.kind]} after it."
   )
+
+
+def _more_memory(subject: Subject) -> str:
+  num_bytes = subject.arrays.bytes_if_summed_first(subject.collective)
+  if not num_bytes:
+    return ""
+  return f", and {in_words.gigabytes(num_bytes)} more for unreduced sums"
 
 
 def _written_sums(subject: Subject) -> Iterator[str]:
@@ -541,15 +546,13 @@ def _written_sums(subject: Subject) -> Iterator[str]:
   if number < 2:
     yield from _stacked_sums(subject)
     return
-  num_bytes = in_words.gigabytes(runs * collective.nccl_bytes)
   lone_us = runs * subject.lone_us
   yield (
     f"Accumulation: the results of this one and {number - 1} more are only"
     " added up. If each GPU sums first and you reduce once, that takes"
-    f" {_ms(lone_us)} alone"
-    f" instead of {_ms(number * lone_us)}, and {num_bytes} more for unreduced"
-    f" sums: use jax.shard_map with one {_SUMS_OF[collective.kind]} after the"
-    " sum."
+    f" {_ms(lone_us)} alone instead of {_ms(number * lone_us)}"
+    f"{_more_memory(subject)}: use jax.shard_map with one"
+    f" {_SUMS_OF[collective.kind]} after the sum."
   )
 
 

@@ -353,3 +353,28 @@ def test_reductions_in_other_places_of_a_stack_are_not_added_up(
   arrays = provenance.of(module)
   for one in collectives.find(module):
     assert arrays.num_added_up(one) == number
+
+
+@pytest.mark.parametrize(
+  ("opcode", "rows", "num_bytes"),
+  [("reduce-scatter", 8, (64 - 8) * 8 * 4), ("all-reduce", 64, 0)],
+)
+def test_sums_before_a_reduce_scatter_take_more_memory(
+  opcode: str, rows: int, num_bytes: int
+) -> None:
+  dims = ", dimensions={0}" if opcode == "reduce-scatter" else ""
+  reduced = f"{opcode}(%s), {hlo_text.ALL}, to_apply=add{dims}"
+  module = hlo_text.load(
+    f"""
+      g = bf16[64,8] parameter(0)
+      h = bf16[64,8] parameter(1)
+      first = bf16[{rows},8] {reduced % "g"}
+      second = bf16[{rows},8] {reduced % "h"}
+      one = f32[{rows},8] convert(first)
+      other = f32[{rows},8] convert(second)
+      ROOT sum = f32[{rows},8] add(one, other)
+    """
+  )
+  arrays, found = provenance.of(module), collectives.find(module)
+  assert len(found) == 2
+  assert sum(map(arrays.bytes_if_summed_first, found)) == num_bytes
