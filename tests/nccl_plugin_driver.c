@@ -1,17 +1,17 @@
 // Copyright 2026 The lagom_xla Authors.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls the NCCL tuner plugin as NCCL would, and ill-treats its table:
+// Calls the NCCL tuner plugin like NCCL, and damages its table.
 // nccl_plugin_process_test.py compiles and runs this, also with sanitizers.
 //
 //   driver PLUGIN fuzz TABLE NUM_MUTATIONS SEED
-//     Changes words of a table that is in use, shortens it, and starts from
-//     damaged ones. Ends with an error if any answer is out of range.
+//     Changes words of a table in use, shortens it, and starts from damaged
+//     ones. Fails if any answer is out of range.
 //   driver PLUGIN follow TABLE SECONDS
-//     Asks about one collective all the time, from two threads, while somebody
-//     else switches the table; prints how often each number of channels was the
-//     answer, and how many answers no table gives. Its rules must pair 4
-//     channels with ring/simple and 64 KiB, 9 with tree/LL and 16 KiB.
+//     Asks about one collective continuously, from two threads, while another
+//     process switches the table. Prints how often each number of channels was
+//     the answer, and the number of answers that no table gives. The rules must
+//     pair 4 channels with ring/simple and 64 KiB, 9 with tree/LL and 16 KiB.
 
 #define _DEFAULT_SOURCE
 #define _POSIX_C_SOURCE 200809L

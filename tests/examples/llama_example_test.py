@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The Llama example trains the same on every mesh, with its parameter count."""
+"""The Llama example trains equally on every mesh, and counts its parameters."""
 
 from __future__ import annotations
 

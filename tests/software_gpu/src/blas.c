@@ -1,8 +1,8 @@
-// cuBLAS and cuBLASLt on our driver: a product is one kernel, and one algorithm
-// is all there is.
+// cuBLAS and cuBLASLt on our driver: a product is one kernel, with only one
+// algorithm.
 //
-// Descriptors hold attributes that nobody reads; the types are those of the
-// documentation, as the headers come with libraries of 400 MB.
+// Descriptors hold attributes that are never read. The types are those of the
+// documentation, because the headers come with libraries of 400 MB.
 #include <cuda.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ API int cublasGetStream_v2(Handle handle, CUstream *stream) {
   *stream = handle->stream;
   return SUCCESS;
 }
-// The calls whose arguments beyond the handle do not matter here.
+// Calls that only need the handle here.
 #define IGNORED(name) \
   API int name(void) { return SUCCESS; }
 IGNORED(cublasSetWorkspace_v2)

@@ -1,8 +1,8 @@
-// CUPTI on our driver: callbacks of its calls, and records of kernels, copies
+// CUPTI on our driver: callbacks for its calls, and records of kernels, copies
 // and sets.
 //
-// One subscriber at a time, as in CUPTI; with SOFTWARE_GPU_CUPTI=taken another
-// profiler has it.
+// Allows one subscriber at a time, like CUPTI; SOFTWARE_GPU_CUPTI=taken means
+// that another profiler is the subscriber.
 #include <cuda.h>
 #include <cupti.h>
 #include <pthread.h>

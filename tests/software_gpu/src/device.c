@@ -1,4 +1,4 @@
-// Settings, devices, contexts, and the functions by name.
+// Settings, devices, contexts, and functions by name.
 #include <stdarg.h>
 #include <strings.h>
 
@@ -42,7 +42,7 @@ CUresult missing(const char *name) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// --- devices: H100s SXM5, each on a bus of its own
+// --- devices: H100s SXM5, each on its own bus
 
 static bool is_device(CUdevice device) {
   return device >= 0 && device < settings.num_devices;
@@ -53,7 +53,7 @@ static int bus(CUdevice device) {
 
 API CUresult cuInit(unsigned flags) {
   (void)flags;
-  // Here: processes of a job may be forks of one that has this library.
+  // Read here, because processes of a job may be forks after loading this.
   settings.first_device = setting("SOFTWARE_GPU_FIRST", 0);
   return settings.num_devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
@@ -183,7 +183,7 @@ API CUresult cuGetErrorString(CUresult error, const char **text) {
   return cuGetErrorName(error, text);
 }
 
-// --- contexts: each device's own
+// --- contexts: one for each device
 
 CUcontext primary_context(int device) { return &contexts[device]; }
 CUcontext current_context(void) { return depth ? stack[depth - 1] : NULL; }
@@ -269,8 +269,8 @@ API CUresult cuGetProcAddress_v2(const char *name, void **function, int version,
                         : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
-// The driver's private tables, by which NVIDIA's own runtime establishes that
-// the driver is NVIDIA's. There are none here, and there must be none.
+// The driver's private tables, with which NVIDIA's own runtime checks that the
+// driver is NVIDIA's. There are none here, and there must be none.
 API CUresult cuGetExportTable(const void **table, const CUuuid *id) {
   (void)id;
   *table = NULL;

@@ -1,4 +1,4 @@
-// cuDNN, as far as XLA asks whether it is there: it has no algorithm.
+// The part of cuDNN with which XLA checks that it exists; it has no algorithms.
 #include <cuda.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What the parts of the driver share.
+// Shared declarations of the driver's parts.
 #pragma once
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
@@ -18,7 +18,7 @@
 
 // --- device.c: configuration, devices, contexts.
 
-// By environment variables; README.md has them.
+// From environment variables; see README.md.
 typedef struct {
   int num_devices, first_device;
   uint64_t memory_bytes;
@@ -26,10 +26,10 @@ typedef struct {
   int log;
 } Settings;
 extern Settings settings;
-// Says something once it is asked for: 1 what is missing, 2 code that is loaded.
+// Logs at a level: 1 for missing functions, 2 for loaded code.
 void say(int level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-// What a stub of a function that is not there does.
+// Called by stubs of missing functions.
 CUresult missing(const char *name);
 
 struct CUctx_st {
@@ -50,9 +50,9 @@ typedef struct {
   int device;
   MemoryKind kind;
   uint64_t id;
-  void *handle;  // Of what is mapped.
+  void *handle;  // The handle of mapped memory.
 } Memory;
-// What an address lies in; false if that is nobody's.
+// The allocation of an address; false if there is none.
 bool find_memory(uintptr_t address, Memory *found);
 CUresult allocate(int device, size_t size, CUdeviceptr *out);
 CUresult deallocate(CUdeviceptr address);
@@ -64,11 +64,11 @@ struct CUfunc_st {
   CUmodule module;
   CUfunction next;
   int max_dynamic_shared_bytes;
-  double given_ns;  // Its time by name; less than 0 if it goes by its work.
+  double given_ns;  // Its time by name; below 0, the time depends on its work.
   bool fails;
 };
 
-// --- task.c: what runs when.
+// --- task.c: tasks and their times.
 
 typedef enum {
   TASK_MARKER,  // Nothing: a point in time.
@@ -81,7 +81,7 @@ typedef enum {
   TASK_WAIT_VALUE,
 } TaskKind;
 
-// What a task does, which a node of a graph holds, too.
+// The work of a task; also of a graph's node.
 typedef struct {
   TaskKind kind;
   int device;
@@ -91,7 +91,7 @@ typedef struct {
     struct {
       CUfunction function;
       unsigned grid[3], block[3], shared_bytes;
-      const SoftwareCollective *collective;  // NULL if it is none.
+      const SoftwareCollective *collective;  // NULL for kernels.
     } kernel;
     CUDA_MEMCPY3D copy;
     struct {
@@ -120,7 +120,7 @@ Task *submit(const Work *work, Task *const *before, size_t num_before);
 void retain(Task *task);
 void release(Task *task);
 bool has_ended(Task *task);
-// When it ended; 0 if it has not.
+// The time of its end; 0 before that.
 uint64_t end_ns(Task *task);
 void wait_for(Task *task);
 
@@ -132,7 +132,7 @@ struct CUstream_st {
   int priority;
   unsigned flags;
   Task *last;
-  // A graph that is captured, and what the next node comes after.
+  // The captured graph, and the predecessors of its next node.
   CUgraph capture;
   CUgraphNode *leaves;
   size_t num_leaves;
@@ -144,10 +144,10 @@ struct CUevent_st {
   CUgraphNode *leaves;
   size_t num_leaves;
 };
-// The stream that a handle stands for.
+// The stream of a handle.
 CUstream stream_of(CUstream handle);
 CUresult enqueue(CUstream stream, Work work);
-// Streams that an event drew into a capture leave it.
+// Streams that joined a capture by an event leave it.
 void end_captures(CUgraph graph);
 
 // --- graph.c
@@ -158,7 +158,7 @@ struct CUgraphNode_st {
   CUgraph child;
   CUgraphNode *before;
   size_t num_before;
-  CUgraphNode originals[2];  // What it is a copy of, and what that is.
+  CUgraphNode originals[2];  // Its original, and that one's original.
   bool is_disabled;
   Task *task;  // While the graph is launched.
   CUDA_KERNEL_NODE_PARAMS kernel_parameters;

@@ -1,7 +1,7 @@
 // CUDA graphs: nodes in the order in which they were added.
 //
-// A graph is launched as a task for each node. Bodies of conditional nodes
-// never run, as no kernel does that would set their handle.
+// A launch makes a task for each node. Bodies of conditional nodes never run,
+// because no kernel sets their handle.
 #include "driver.h"
 
 static uint32_t next_graph = 1;
@@ -69,7 +69,7 @@ static CUgraph copy_graph(CUgraph graph) {
         if (graph->nodes[j] == from->before[k]) node->before[k] = copy->nodes[j];
     node->kernel_parameters = from->kernel_parameters;
     node->is_disabled = from->is_disabled;
-    // A child is copied when it is added, and again with its graph.
+    // A child is copied when added, and again with its graph.
     node->originals[0] = from;
     node->originals[1] = from->originals[0];
     if (from->child) node->child = copy_graph(from->child);
@@ -77,7 +77,7 @@ static CUgraph copy_graph(CUgraph graph) {
   return copy;
 }
 
-// What a copy of a graph has of one of the graph's nodes, or of its children's.
+// The copy of a node in a copy of its graph, or of a child graph's node.
 static CUgraphNode in_copy(CUgraph copy, CUgraphNode node) {
   for (size_t i = 0; i < copy->num_nodes; i++) {
     CUgraphNode found = copy->nodes[i];
@@ -118,7 +118,7 @@ API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
   return CUDA_SUCCESS;
 }
 API CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  cuGraphDestroy(exec->graph);  // Tasks have copies of all that they need.
+  cuGraphDestroy(exec->graph);  // Tasks have copies of everything they need.
   free(exec);
   return CUDA_SUCCESS;
 }

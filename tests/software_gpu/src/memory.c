@@ -1,4 +1,4 @@
-// Devices' memory is the host's: mapped, and filled only where it is used.
+// Device memory is host memory: mapped, and filled only on use.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,7 +8,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static Memory *table;  // Sorted by base.
 static int num, capacity;
 static uint64_t next_id = 1, used_bytes[MAX_DEVICES];
-// What maps of large pages are aligned to.
+// Alignment of mappings with large pages.
 #define PAGE (2ul << 20)
 
 // The first entry whose base is above an address.
@@ -157,7 +157,7 @@ API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address,
   return CUDA_SUCCESS;
 }
 
-// --- what an address is
+// --- attributes of addresses
 
 static CUresult attribute(void *out, CUpointer_attribute which,
                           CUdeviceptr address) {
@@ -208,7 +208,7 @@ API CUresult cuPointerGetAttributes(unsigned num_attributes,
   return CUDA_SUCCESS;
 }
 
-// --- addresses and memory apart: a handle is a file
+// --- separate addresses and memory: a handle is a file
 
 typedef struct {
   int fd, references;

@@ -1,5 +1,5 @@
-// Code: any image is taken, and none of it runs. Functions are made up by name;
-// variables are those of a cubin's symbols.
+// Code: accepts any image, but runs none. Functions are invented by name;
+// variables come from a cubin's symbols.
 #include <elf.h>
 
 #include "driver.h"
@@ -12,16 +12,16 @@ typedef struct Variable {
 } Variable;
 
 struct CUmod_st {
-  char *image;  // A copy: callers free theirs. NULL if it is no cubin.
+  char *image;  // A copy, because callers free theirs. NULL if it is no cubin.
   CUfunction functions;
   Variable *variables;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// SOFTWARE_GPU_KERNELS names a file of lines "microseconds part-of-a-name": the
-// first that fits is a kernel's time, "inf" one that never ends, and "fail" one
-// whose launch fails.
+// SOFTWARE_GPU_KERNELS names a file with lines "microseconds part-of-a-name".
+// The first match is a kernel's time; "inf" never ends, and "fail" fails at
+// launch.
 static void read_time(CUfunction f) {
   f->given_ns = -1;
   const char *path = getenv("SOFTWARE_GPU_KERNELS");
@@ -75,7 +75,7 @@ static CUfunction function(CUmodule module, const char *name) {
   return f;
 }
 
-// A variable's size, and its first value if it has one.
+// A variable's size, and its initial value if it has one.
 static bool find_symbol(const char *image, const char *name, size_t *size,
                         const void **value) {
   const Elf64_Ehdr *header = (const void *)image;
@@ -141,7 +141,7 @@ API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
   return cuModuleLoadData(module, image);
 }
 API CUresult cuModuleUnload(CUmodule module) {
-  // Its functions stay: records that CUPTI has yet to give out name them.
+  // Keeps its functions, which pending CUPTI records name.
   for (Variable *v = module->variables; v; v = v->next)
     for (int i = 0; i < MAX_DEVICES; i++) {
       deallocate(v->address[i]);
@@ -218,7 +218,7 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int *num_blocks, CUfunction f, int num_threads, size_t shared_bytes,
     unsigned flags) {
   (void)f, (void)flags;
-  // By an H100's 2,048 threads, 32 blocks and 228 KiB a multiprocessor.
+  // Limits of an H100: 2,048 threads, 32 blocks and 228 KiB per multiprocessor.
   size_t num = num_threads > 0 ? 2048 / num_threads : 1;
   if (num > 32) num = 32;
   size_t by_memory = 233472 / (shared_bytes + 1024);

@@ -1,12 +1,12 @@
 // A small collectives library with NCCL's documented calls, on our driver.
 //
-// It is not NCCL, and its version says so in text. A collective is one kernel,
-// named as NCCL's are, that moves nothing: it holds its channels and takes a
-// time by its bytes, channels and protocol. Ranks meet in shared memory, which
-// is named after the communicator's id, so all processes are on one host.
+// It is not NCCL, and its version text says so. A collective is one kernel with
+// a name like NCCL's, which moves nothing: it holds its channels for a time
+// that depends on bytes, channels and protocol. Ranks meet in shared memory
+// named after the communicator's id, so all processes must be on one host.
 //
-// As NCCL does, it asks a tuner plugin (v4 to v7) before each collective, of a
-// group once for those of like size, and heeds NCCL_ALGO, NCCL_PROTO,
+// Like NCCL, it asks a tuner plugin (v4 to v7) before each collective, or once
+// for those of similar size in a group, and follows NCCL_ALGO, NCCL_PROTO,
 // NCCL_NVLS_ENABLE, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS and a
 // communicator's config.
 #include <cuda.h>
@@ -27,7 +27,7 @@
 #include "software_gpu.h"
 
 #define API __attribute__((visibility("default")))
-// As NCCL's headers number them.
+// Numbers of NCCL's headers.
 typedef enum {
   ncclSuccess,
   ncclUnhandledCudaError,
@@ -67,7 +67,7 @@ typedef struct {
   int blocking, cga_cluster_size, min_ctas, max_ctas;
 } ncclConfig_t;
 
-// --- the tuner plugin, as nccl/plugin/nccl_tuner.h has it
+// --- the tuner plugin, from nccl/plugin/nccl_tuner.h
 
 typedef void (*Log)(int level, unsigned long flags, const char *file, int line,
                     const char *format, ...);
@@ -109,7 +109,7 @@ static void say(const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "NCCL INFO %s\n", text);  // At once: ranks are threads.
+  fprintf(stderr, "NCCL INFO %s\n", text);  // One call, as ranks are threads.
 }
 static void log_for_plugin(int level, unsigned long flags, const char *file,
                            int line, const char *format, ...) {
@@ -148,7 +148,7 @@ static void load_tuner(void) {
 
 // --- communicators
 
-// Shared by the processes of a communicator.
+// Shared among the processes of a communicator.
 enum { NUM_SPLITS = 256, MAX_RANKS = 64 };
 typedef struct {
   SoftwareRanks ranks;
@@ -274,7 +274,7 @@ API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   else if (tuner.v4)
     tuner.v4->finalize(comm->tuner_context);
   comm->tuner_context = NULL;
-  return ncclSuccess;  // Graphs may still hold what it launched.
+  return ncclSuccess;  // Graphs may still hold its collectives.
 }
 API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclCommDestroy(comm);
@@ -321,9 +321,8 @@ API ncclResult_t ncclMemFree(void *address) {
 
 // --- collectives
 
-// Of a collective's kernel: a message takes so long at least by each protocol,
-// and a channel carries so much of what the link does. Shaped like NCCL's, and
-// fitted to nothing.
+// Parameters of a collective's kernel by protocol: the least time of a message,
+// and a channel's share of the link. Similar to NCCL's, but not fitted.
 static const double latency_us[] = {6, 8, 12};
 static const double channel_shares[] = {0.014, 0.045, 0.056};
 static double link_gbps = 360;
@@ -372,7 +371,7 @@ static double time_us(const struct ncclComm *comm, int kind, double num_bytes,
   return latency_us[protocol] + bytes / gbps / 1e3;
 }
 
-// What is to be chosen for at the end of a group, and to be launched.
+// A collective to choose settings for and launch at the end of a group.
 typedef struct {
   ncclComm_t comm;
   CUstream stream;
@@ -386,7 +385,7 @@ typedef struct {
   int num_channels, num_threads;
   double time_us;
 } Launch;
-// A communicator to make at the end of a group.
+// A communicator to create at the end of a group.
 typedef struct {
   ncclComm_t parent, *out;
   int number, color;
@@ -453,7 +452,7 @@ static void add_launch(Launch l) {
   launches[num_launches++] = l;
 }
 
-// Chooses for arrays of like size together, which share what they get.
+// Chooses for arrays of similar size together, which share the result.
 static ncclResult_t choose(const Task *task, int num_arrays) {
   ncclComm_t comm = task->comm;
   int kind = task->kind, most = comm->max_ctas;
@@ -477,7 +476,7 @@ static ncclResult_t choose(const Task *task, int num_arrays) {
       if (table[a][p] >= 0 &&
           (algorithm < 0 || table[a][p] < table[algorithm][protocol]))
         algorithm = a, protocol = p;
-  if (algorithm < 0) return ncclInvalidUsage;  // NCCL_ALGO leaves none.
+  if (algorithm < 0) return ncclInvalidUsage;  // NCCL_ALGO excludes all.
   num_channels *= num_arrays;
   if (num_channels <= 0 || num_channels > most) num_channels = most;
   if (num_channels < comm->min_ctas) num_channels = comm->min_ctas;
@@ -512,7 +511,7 @@ static int by_size(const void *one, const void *other) {
   double b = ((const Task *)other)->num_bytes;
   return (a > b) - (a < b);
 }
-// Runs of what is less than four times as large as the run's first.
+// Runs of arrays less than four times as large as the run's first.
 static ncclResult_t choose_all(void) {
   ncclResult_t result = ncclSuccess;
   if (num_tasks > 1) qsort(tasks, num_tasks, sizeof *tasks, by_size);
@@ -648,7 +647,7 @@ API ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count,
   return send(count * comm->num_ranks, type, comm, stream);
 }
 
-// --- symmetric memory, which XLA's own kernels use
+// --- symmetric memory, for XLA's own kernels
 
 API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *address,
                                         size_t size, void **window,
@@ -657,7 +656,7 @@ API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *address,
   *window = address;
   return ncclSuccess;
 }
-// No kernel reads what it is given, so a peer's memory may be the caller's own.
+// Kernels read nothing, so a peer's memory may be the caller's own.
 API ncclResult_t ncclGetPeerDevicePointer(void *window, size_t offset, int peer,
                                           void **address) {
   (void)peer;
@@ -669,7 +668,7 @@ API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, void *window) {
   return ncclSuccess;
 }
 
-// --- what is not here
+// --- unsupported functions
 
 #define MISSING(name)                                   \
   API ncclResult_t name(void) {                         \

@@ -1,6 +1,6 @@
 // NVIDIA's management library: H100s behind NVSwitch.
 //
-// The types are those of its documentation; no wheel has its header.
+// The types come from its documentation, because no wheel has its header.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ API int nvmlSystemGetConfComputeState(unsigned *state) {
   memset(state, 0, 3 * sizeof *state);
   return SUCCESS;
 }
-// All of the node, whichever of them a process has.
+// All GPUs of the node, whichever of them a process has.
 API int nvmlDeviceGetCount_v2(unsigned *num) {
   *num = NUM_DEVICES;
   return SUCCESS;
@@ -119,7 +119,7 @@ API int nvmlDeviceGetFieldValues(Device device, int num, Field *fields) {
   for (int i = 0; i < num; i++) {
     fields[i].status = SUCCESS;
     fields[i].type = 1;
-    fields[i].value = fields[i].field == 91 ? NUM_LINKS : 0;  // Links' number.
+    fields[i].value = fields[i].field == 91 ? NUM_LINKS : 0;  // Link count.
   }
   return SUCCESS;
 }

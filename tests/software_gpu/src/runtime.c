@@ -1,4 +1,4 @@
-// The CUDA runtime's documented calls, on our driver, as far as XLA makes them.
+// The documented calls of the CUDA runtime that XLA makes, on our driver.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ static cudaError_t said(CUresult result) {
   return (cudaError_t)result;
 }
 
-// A thread without a context gets that of device 0.
+// A thread without a context gets the one of device 0.
 static void have_context(void) {
   CUcontext context = NULL;
   if (cuCtxGetCurrent(&context) || context) return;
@@ -85,7 +85,7 @@ API cudaError_t cudaMemsetAsync(void *to, int value, size_t num_bytes,
   return said(cuMemsetD8Async((CUdeviceptr)to, value, num_bytes, stream));
 }
 
-// --- code: a function of the host stands for a kernel of its name
+// --- code: a host function stands for the kernel of its name
 
 typedef struct Kernel {
   const void *host;

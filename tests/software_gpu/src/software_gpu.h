@@ -1,4 +1,4 @@
-// What the libraries beside the driver ask of it.
+// The driver's interface for the other libraries.
 #pragma once
 #include <cuda.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ typedef struct {
   uint64_t node;
   unsigned grid[3], block[3], shared_bytes;
   uint64_t num_bytes;
-  int copy_kind, from_kind, to_kind;  // As CUPTI numbers them.
+  int copy_kind, from_kind, to_kind;  // CUPTI's numbers.
 } SoftwareRecord;
 typedef void (*SoftwareSink)(const SoftwareRecord *record);
 // Before (is_exit = 0) and after a call of the driver that CUPTI traces.
@@ -29,8 +29,8 @@ void software_gpu_trace(SoftwareSink sink, SoftwareHook hook);
 
 // --- for NCCL
 
-// Where the ranks of a communicator meet, in memory that its processes share:
-// a collective takes the next slot, and goes on once all ranks are there.
+// The meeting point of a communicator's ranks, in memory shared by processes: a
+// collective takes the next slot, and proceeds when all ranks have arrived.
 #define SOFTWARE_NUM_MEETINGS 4096
 typedef struct {
   int num_ranks;
@@ -39,14 +39,14 @@ typedef struct {
   } meetings[SOFTWARE_NUM_MEETINGS];
 } SoftwareRanks;
 
-// A collective as one rank runs it.
+// A collective of one rank.
 typedef struct {
   SoftwareRanks *ranks;
-  _Atomic uint64_t *num_met;  // Collectives that this rank has come to.
+  _Atomic uint64_t *num_met;  // Collectives that this rank has reached.
   int num_channels;
-  double time_ns;  // With all ranks there.
+  double time_ns;  // After all ranks have arrived.
 } SoftwareCollective;
-// Launches it; it keeps the pointer to `collective`.
+// Launches a collective; keeps the pointer to it.
 CUresult software_gpu_collective(CUstream stream, const char *kernel,
                                  unsigned num_threads,
                                  const SoftwareCollective *collective);

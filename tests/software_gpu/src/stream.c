@@ -3,8 +3,8 @@
 #include "driver.h"
 #include "generated_cuda_meta.h"
 
-// Of what is last on streams, and recorded by events: held from when that is
-// read until what comes after it is there.
+// Lock of the last tasks of streams and of events' tasks: held from reading
+// them until their successor is added.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static CUstream streams;
 static uint32_t next_stream = 7, next_correlation = 1;
@@ -16,7 +16,7 @@ API void software_gpu_trace(SoftwareSink sink, SoftwareHook new_hook) {
   hook = new_hook;
 }
 
-// A call, with CUPTI told before and after it. `correlation` is its number.
+// A call, reported to CUPTI before and after. `correlation` is its number.
 #define TRACED(name, parameters, symbol, call)                               \
   ({                                                                         \
     uint32_t correlation =                                                   \
@@ -59,13 +59,13 @@ CUstream stream_of(CUstream handle) {
   return context->legacy;
 }
 
-// Takes over the reference to a task, in the place of another one's.
+// Takes over the reference to a task, and drops that to the previous one.
 static void put(Task **place, Task *task) {
   release(*place);
   *place = task;
 }
 
-// What is there now, with a reference to it.
+// The current task, with a new reference.
 static Task *get(Task *const *place) {
   pthread_mutex_lock(&mutex);
   Task *task = *place;
@@ -74,7 +74,7 @@ static Task *get(Task *const *place) {
   return task;
 }
 
-// Records an event there, too, unless that is NULL.
+// Also records an event there, unless it is NULL.
 static CUresult enqueue_and_record(CUstream stream, Work work, CUevent event) {
   if (stream->capture) return capture(stream, &work);
   work.device = stream->context->device;

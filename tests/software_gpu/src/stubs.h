@@ -1,5 +1,5 @@
-// What build.py makes of the headers: each function of the driver, as of which
-// version of CUDA it is meant by its name.
+// Generated from the headers by cuda_libraries.py: each function of the driver,
+// and the CUDA version from which its name means it.
 #pragma once
 typedef struct {
   const char *name;

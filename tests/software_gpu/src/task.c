@@ -1,15 +1,14 @@
-// What runs when: tasks in device time.
+// Tasks in device time.
 //
-// All that a stream or a graph does is a task. It starts when the tasks before
-// it have ended, though not before it was submitted. Device time is wall time:
-// whoever submits or asks has it simulated up to now, and so has a thread while
-// anything runs. So starts and ends are exact, whenever that is. A second thread
-// calls host functions.
+// Everything in a stream or a graph is a task. It starts when the tasks before
+// it have ended, but not before it was submitted. Device time is wall time:
+// each submission or query simulates it up to now, and so does a thread while
+// anything runs. So starts and ends are exact, whenever they are simulated. A
+// second thread calls host functions.
 //
-// A kernel takes its time on all SMs; while collectives hold some of them it
-// runs the slower, and goes on at its rate when they leave. A collective holds
-// its channels from its start on, and takes its time from when its last rank
-// has started.
+// A kernel takes its time on all SMs. While collectives hold some of them, it
+// runs more slowly. A collective holds its channels from its start, and takes
+// its time from the start of its last rank.
 #include <math.h>
 #include <time.h>
 
@@ -19,7 +18,7 @@ struct Task {
   Work work;
   int references;
   size_t num_missing;  // Tasks before it that have not ended.
-  Task **after;        // Those that miss it.
+  Task **after;        // Tasks that wait for it.
   size_t num_after, after_capacity;
   uint64_t start_ns, end_ns;
   bool is_over;
@@ -31,8 +30,8 @@ struct Task {
 };
 
 #define UNKNOWN UINT64_MAX
-// What ends sooner is simulated together; and so often is looked at what other
-// processes and the host do.
+// Ends within this time are simulated together. Also the interval for polling
+// other processes and the host.
 #define POLL_NS 100000
 
 typedef struct {
@@ -68,21 +67,21 @@ static Task *pop(Queue *queue) {
   return task;
 }
 
-// --- what tasks do
+// --- work of tasks
 
 static void *end_of(CUmemorytype type, const void *host_end, CUdeviceptr end) {
   return type == CU_MEMORYTYPE_HOST ? (void *)host_end : (void *)end;
 }
 
-// As CUpti_ActivityMemoryKind has it: pageable, pinned, device.
+// From CUpti_ActivityMemoryKind: pageable, pinned, device.
 static int memory_kind(const void *address) {
   Memory memory;
   if (!find_memory((uintptr_t)address, &memory)) return 1;
   return memory.kind == MEMORY_HOST ? 2 : 3;
 }
 
-// Large copies within devices are not made: they would fill the host's memory
-// with numbers that mean nothing.
+// Skips large copies within devices, which would fill the host's memory with
+// meaningless numbers.
 #define MOST_BYTES (16u << 20)
 
 static size_t copy(const CUDA_MEMCPY3D *c, SoftwareRecord *record) {
@@ -93,7 +92,7 @@ static size_t copy(const CUDA_MEMCPY3D *c, SoftwareRecord *record) {
   record->from_kind = memory_kind(from);
   record->to_kind = memory_kind(to);
   bool to_device = record->to_kind == 3, from_device = record->from_kind == 3;
-  // As CUpti_ActivityMemcpyKind: within a device, or from or to the host.
+  // From CUpti_ActivityMemcpyKind: within a device, or from or to the host.
   record->copy_kind = from_device ? to_device ? 8 : 2 : to_device ? 1 : 9;
   if (from_device && to_device && num_bytes > MOST_BYTES) return num_bytes;
   size_t to_pitch = c->dstPitch ? c->dstPitch : c->WidthInBytes;
@@ -180,13 +179,13 @@ static bool is_plain_kernel(const Task *task) {
   return task->work.kind == TASK_KERNEL && !task->work.kernel.collective;
 }
 
-// Of a device's SMs, what collectives leave to kernels.
+// The share of a device's SMs that collectives leave to kernels.
 static double share_left(int device) {
   int held = channels[device] < NUM_SMS ? channels[device] : NUM_SMS - 1;
   return 1 - (double)held / NUM_SMS;
 }
 
-// Other channels on a device, from now on.
+// Changes the number of held channels on a device from now on.
 static void hold_channels(int device, int more) {
   for (size_t i = 0; i < num_running; i++) {
     Task *task = running[i];
@@ -284,8 +283,8 @@ static void end(size_t position) {
   task->num_after = 0;
 }
 
-// Gives an end to collectives whose ranks are all there, and to what waits for
-// a value that is.
+// Sets the end of collectives whose ranks have all arrived, and of waits for
+// values that have been written.
 static void meet(void) {
   for (size_t i = 0; i < num_running; i++) {
     Task *task = running[i];
@@ -336,9 +335,9 @@ static void simulate(void) {
   if (num_running) pthread_cond_signal(&runs);
 }
 
-// How soon to look again at what other processes or the host do. Whoever waits
-// for a collective's ranks need not know of the last one before a part of the
-// time that it takes then.
+// Time until the next poll of other processes or the host. A wait for a
+// collective's ranks may notice the last one late, by a part of the
+// collective's time.
 static uint64_t next_look_ns(void) {
   uint64_t soonest_ns = UNKNOWN;
   for (size_t i = 0; i < num_running; i++) {
@@ -399,7 +398,7 @@ static void start_thread(void *(*run)(void *)) {
   pthread_detach(thread);
 }
 
-// --- for others
+// --- interface
 
 void retain(Task *task) {
   if (task) __atomic_add_fetch(&task->references, 1, __ATOMIC_SEQ_CST);
@@ -413,7 +412,7 @@ void release(Task *task) {
 Task *submit(const Work *work, Task *const *before, size_t num_before) {
   Task *task = calloc(1, sizeof *task);
   task->work = *work;
-  task->references = 2;  // The caller's, and its own until it has ended.
+  task->references = 2;  // The caller's, and its own until it ends.
   pthread_mutex_lock(&mutex);
   simulate();
   for (size_t i = 0; i < num_before; i++) {
