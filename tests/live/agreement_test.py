@@ -35,7 +35,7 @@ from plan_nodes import Node
 from plan_nodes import maker
 from sample_plan import PLAN
 
-_PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
+_PLAN = bytes(range(256)) * 2**13  # 2 MiB, like a large plan.
 _LONG_S = 600.0
 
 
@@ -48,7 +48,7 @@ def _question(name: str) -> agreement.JobStore:
 def _adopt(
   number: int, say: job.Say, *, victim: int, state: str, dead: pathlib.Path
 ) -> None:
-  """What a process does with a plan, saying whether it would apply it."""
+  """Agrees on a plan in a process; says whether it would apply the plan."""
   store = _question("plan")
 
   def at(reached: str) -> None:
@@ -198,7 +198,7 @@ def test_a_process_that_does_not_answer_is_named():
 
 
 def _over_all_processes() -> jax.Array:
-  """A one for each device of the job."""
+  """An array with a one for each device of the job."""
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   shape = (mesh.size,)
@@ -224,7 +224,7 @@ def test_the_decorator_raises_before_the_step_hangs():
 
 
 def _call_other_steps(number: int, say: job.Say) -> None:
-  """Calls steps that the second process compiles otherwise, or writes so."""
+  """Calls steps that the second process compiles or writes differently."""
   batch = _over_all_processes()
   gather = {"xla_gpu_all_gather_combine_threshold_bytes": 8}
   if number:

@@ -25,7 +25,7 @@ def _train(
   is_done: Callable[[str], bool] | str = "now: stopped",
   **options: Any,
 ) -> tuple[Any, list[str]]:
-  """Trains beside jit until the loop is done; the step, and what was warned."""
+  """Trains beside jit until the loop ends; returns the step and warnings."""
   with (
     live_step.proposed_by(proposer),
     warnings.catch_warnings(record=True) as warned,
@@ -91,7 +91,7 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
     return made[0]
 
   def is_done(report: str) -> bool:
-    """Once it is watched it fails, and that has been told."""
+    """Whether it failed while watched, and that was reported."""
     if "now: watch" in report:
       assert "with fragile" in report.splitlines()[0]
       made[0].num_calls = 0
@@ -111,7 +111,7 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
   fails, is_called, is_helped = (threading.Event() for _ in range(3))
 
   class Failing(live_step.Fragile):
-    """Raises in one thread while it is called in another."""
+    """Raises in one thread during a call in another."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
       if not fails.is_set():

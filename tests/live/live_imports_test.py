@@ -23,8 +23,8 @@ while "now: wait" not in step.report():
   x = step(x)
 print(*sys.modules)
 """
-# What brings settings that a trace depends on has jit lower a step anew: after
-# the search it must not have, and after the import of such a module it has.
+# Modules with settings that affect tracing make jit lower a step again. A
+# search must not import them; importing one here shows the effect.
 _LOWERED = """
 import sys
 import jax, jax.numpy as jnp
@@ -49,8 +49,8 @@ print(jitted.lower(x)._lowering is before)
 print(step.report().count("now: "))
 print(*sys.modules)
 """
-# What reads, costs, searches and keeps, and what all of that is made of, less
-# scipy: a report has it tell an interval.
+# Modules that read, cost, search and store, and their dependencies, without
+# scipy, which reports use for intervals.
 _OF_SEARCHES = {
   "google.protobuf",
   "lagom_xla.cluster",
@@ -65,7 +65,7 @@ _OF_SEARCHES = {
 
 
 def _said(program: str) -> list[str]:
-  """The words that a program of its own prints."""
+  """The words that a program prints in its own process."""
   done = subprocess.run(
     (sys.executable, "-c", program),
     capture_output=True,

@@ -297,7 +297,7 @@ def test_a_store_of_one_process_keeps_what_was_set_first():
 def _trial(
   number: int, rival: int, predicted_ratio: float | None
 ) -> phases.Trial:
-  """One that was measured beside its rival."""
+  """A trial measured beside its rival."""
   proposal = proposals.Proposal(
     name=f"way {number}", payload=b"{}", predicted_ratio=predicted_ratio
   )
@@ -335,7 +335,7 @@ _NUM_JOBS = 100
 
 
 def _heavy_tails(number: int, noise: random.Random) -> float:
-  """In one call of twenty, a pause of 0.1 s at least, and rarely of 10."""
+  """A pause of at least 0.1 s, rarely 10 s, in one of twenty calls."""
   del number
   return 0.1 * noise.paretovariate(1.5) if noise.random() < 0.05 else 0.0
 
@@ -351,7 +351,7 @@ def _nothing(number: int, noise: random.Random) -> float:
 
 
 def _searched(seed: int, beside: float, own_s=_nothing, noise=0.05) -> Job:
-  """A job of steps of 1 s, beside which 300 s are searched for nothing."""
+  """A job with steps of 1 s, and 300 s of a search without result beside it."""
   job = Job(
     step_s=[1.0],
     noise=noise,

@@ -38,7 +38,7 @@ def _run(
   *,
   until: str = "now: watch",
 ) -> str:
-  """A run of a program that trains; what its step reports in the end."""
+  """A run of a training program; returns its step's last report."""
   with live_step.proposed_by(proposer):
     step = live_step.tuned_step(cache=folder)
     live_step.train(step, until)
@@ -75,7 +75,7 @@ def test_what_was_adopted_comes_first_and_nothing_is_searched(tmp_path):
 
 
 class _SlowAtFirst:
-  """What is kept, in a folder that takes long to open for the first time."""
+  """A store in a folder that is slow to open for the first time."""
 
   def __init__(self) -> None:
     self.kept: list[str] = []
@@ -83,7 +83,7 @@ class _SlowAtFirst:
     self._has_kept = threading.Event()
 
   def is_opening(self) -> None:
-    """Returns once it is being opened."""
+    """Waits until it is being opened."""
     self._is_opening.wait()
 
   def open(self) -> Any:

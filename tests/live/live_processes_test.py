@@ -31,7 +31,7 @@ import live_step
 def _only_in(
   process: int, special: Callable[..., Any]
 ) -> Callable[..., jax.stages.Compiled]:
-  """What one process does in place of compiling, and the others do not."""
+  """A compile function that acts differently in one process."""
 
   def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     if jax.process_index() == process:
@@ -42,7 +42,7 @@ def _only_in(
 
 
 class _OddDigest(live_step.Proposer):
-  """Comes to other collectives for one proposal in process 1."""
+  """Gives other collectives for one proposal in process 1."""
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
     is_odd = self.compiled[-1] == "odd" and jax.process_index() == 1
@@ -80,7 +80,7 @@ def test_all_of_three_run_the_same_variant_at_each_call_whatever_fails():
 
 
 def _after_each_phase(tell: Callable[[Any], None]) -> None:
-  """Has each phase told that this process is about to run."""
+  """Reports each phase that this process is about to run."""
   real = coordinator_lib.Coordinator.follow
 
   def follow(self: coordinator_lib.Coordinator, times: Any) -> Any:
@@ -92,7 +92,7 @@ def _after_each_phase(tell: Callable[[Any], None]) -> None:
 
 
 def _noted_once_in(member: int, note: pathlib.Path) -> Any:
-  """Votes as the first process sees them, with a file once one is there."""
+  """The first process's view of votes; touches a file after a member's vote."""
   real = coordinator_lib._FirstProcess.votes
 
   def votes(self: coordinator_lib._FirstProcess, number: int) -> Any:
@@ -165,7 +165,7 @@ def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate(
 
 
 def _over_all(number: int, say: job.Say) -> None:
-  """A step that all processes take together, with collectives."""
+  """Runs a step of all processes together, with collectives."""
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   shape = (mesh.size, 4)
@@ -217,15 +217,15 @@ def test_the_first_process_remembers_for_all(tmp_path):
   assert theirs == compiled
 
 
-# What a test of a loss that lasts is ready to wait for, in seconds.
+# Seconds that a test of a lasting loss waits.
 _REACH_S = 0.3
 
 
-@dataclasses.dataclass(eq=False)  # A part of what a store is known by.
+@dataclasses.dataclass(eq=False)  # Part of the identity of a store.
 class _Flaky:
-  """A client of the job's store whose calls fail as `fails` says of them.
+  """A client of the job's store whose calls fail if `fails` says so.
 
-  Of one that is deaf they come through, and the answers are lost.
+  If it is deaf, calls arrive, but their answers are lost.
   """
 
   client: Any
@@ -246,7 +246,7 @@ class _Flaky:
 
 
 def _fail(fails: Callable[..., bool], *, is_deaf: bool = False) -> None:
-  """Has calls fail by which this process reaches the others from now on."""
+  """Makes this process's calls to the others fail from now on."""
   store = store_lib.of_job()
   assert store is not None
   client = _Flaky(store._client, fails, is_deaf)
@@ -255,7 +255,7 @@ def _fail(fails: Callable[..., bool], *, is_deaf: bool = False) -> None:
 
 
 def _failing_for_a_while(number: int, say: job.Say) -> None:
-  """Every other call fails here, of the first process its answer."""
+  """Makes every other call fail, or in the first process, its answer."""
   calls = itertools.count()
   _fail(lambda *_: next(calls) % 2 == 0, is_deaf=number == 0)
   say(live_job.train(live_step.Proposer({"faster": live_job.faster})))
@@ -277,7 +277,7 @@ def _lost(
   state: str,
   given_up: pathlib.Path,
 ) -> None:
-  """One process loses touch in a state, or once it has come to a gate."""
+  """One process loses the others in a state, or after it reached a gate."""
   is_lost = False
   limits = live_job.LIMITS
 

@@ -129,7 +129,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
 
 
 class _Signalling:
-  """An array that raises a signal when somebody waits for it."""
+  """An array that raises a signal when it is waited for."""
 
   def __init__(self, x: jax.Array):
     self.x = x
@@ -250,7 +250,7 @@ def test_on_cpus_a_step_runs_as_jit_runs_it_and_is_told_what_to_do():
   assert step.report() == "_double: unchanged, nothing measured"
 
 
-# What is forked does not have the profiler, and ends at once.
+# A forked process does not have the profiler, and ends immediately.
 _ENDS_WHILE_TRACED = """
 import os, sys
 import jax, jax.numpy as jnp
@@ -289,7 +289,7 @@ def test_a_trace_survives_a_fork_and_ends_with_the_process(tmp_path):
 
 @pytest.fixture
 def proposer() -> Iterator[live_step.Proposer]:
-  """Proposes nothing, to all steps that are tuned from now on."""
+  """A proposer without proposals, for all steps tuned from now on."""
   proposer = live_step.Proposer({})
   with live_step.proposed_by(proposer):
     yield proposer
@@ -312,7 +312,7 @@ def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest():
 
 
 class _Asking:
-  """A jitted function that notes when Python is asked about a call."""
+  """A jitted function that records calls that go through Python."""
 
   def __init__(self, jitted: Any, asked: list[Any]):
     self._jitted = jitted

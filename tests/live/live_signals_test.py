@@ -37,7 +37,7 @@ _STATES = (
   "measuring",
   "watching",
 )
-# Nothing here acts on SIGTERM: what it could leave behind is a search.
+# Nothing handles SIGTERM here; it could only leave a search behind.
 _MEETINGS = [(it, signal.SIGINT) for it in _STATES]
 _MEETINGS.append(("searching", signal.SIGTERM))
 
@@ -50,7 +50,7 @@ def programs() -> Iterator[signalled.Programs]:
 
 @pytest.fixture(scope="module")
 def under_jit(programs, tmp_path_factory) -> signalled.Ended:
-  """How a program ends that Ctrl-C meets, and that trains under jit."""
+  """The end of a program that trains under plain jit, by Ctrl-C."""
   folder = tmp_path_factory.mktemp("jit")
   return programs.met(signalled.JIT, signal.SIGINT, folder)
 
@@ -92,7 +92,7 @@ def test_the_next_training_deletes_what_a_signal_had_left(programs, tmp_path):
 
 
 def _raised(errors: list[str]) -> list[str]:
-  """What stderr says but for the lines of a traceback: heads and errors."""
+  """Heads and errors of tracebacks in stderr, without their lines."""
   (one,) = errors
   return [line for line in one.splitlines() if not line.startswith(" ")]
 
@@ -160,7 +160,7 @@ def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
 
 
 def _compiling(number: int, say: job.Say) -> None:
-  """Ctrl-C meets the first process when it begins to compile a candidate."""
+  """Ctrl-C arrives when the first process begins to compile a candidate."""
   start = shutdown.start
   met: list[str] = []
 
@@ -199,7 +199,7 @@ def test_a_candidate_is_tried_though_ctrl_c_met_the_start_of_its_compile():
 
 
 def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
-  """The first process does not decide until Ctrl-C has met the other one."""
+  """The first process decides only after Ctrl-C in the other one."""
   follow = coordinator_lib.Coordinator.follow
 
   def met(self: coordinator_lib.Coordinator, times: Any) -> Any:

@@ -32,7 +32,7 @@ _NO_SEARCH = loop.Limits(overhead_steps=1e-6)
 
 @dataclasses.dataclass(frozen=True)
 class _Trained:
-  """A step that was trained with a slower, a failing and a faster proposal."""
+  """A step trained with a slower, a failing and a faster proposal."""
 
   step: Any
   states: list[str]

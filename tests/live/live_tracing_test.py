@@ -49,7 +49,7 @@ class _Training:
     np.testing.assert_array_equal(self._tuned(self._x), self._expected)
 
   def call_until(self, is_there: Callable[[], bool] | str) -> int:
-    """Calls until something is so, or is reported; returns how often."""
+    """Calls until a condition holds or is reported; counts the calls."""
     for number in live_step.until_it_hangs(self._tuned):
       report = self._tuned.report()
       if is_there in report if isinstance(is_there, str) else is_there():
@@ -59,7 +59,7 @@ class _Training:
 
 
 def _num_steps(folder: pathlib.Path) -> list[int]:
-  """Executions of the step that a trace holds, on each device."""
+  """Executions of the step in a trace, on each device."""
   return [
     len(
       {it.execution for it in device.launches if it.program_id == "jit__step"}
@@ -70,7 +70,7 @@ def _num_steps(folder: pathlib.Path) -> list[int]:
 
 @pytest.fixture
 def proposer() -> Any:
-  """Who is asked for proposals by steps that are tuned from now on."""
+  """The proposer of steps tuned from now on."""
   proposer = live_step.Proposer({})
   with (
     live_step.proposed_by(proposer, waits_for="nothing"),
@@ -82,13 +82,13 @@ def proposer() -> Any:
 
 @dataclasses.dataclass
 class _Stop:
-  """The end of a trace, which is over when a test says so.
+  """The end of a trace, which finishes when a test allows it.
 
   Attributes:
-    has_begun: set once nothing is recorded any more.
-    may_end: to be set by the test.
-    has_ended: set once it is over.
-    threads: that a trace was ended in.
+    has_begun: set when recording has stopped.
+    may_end: set by the test.
+    has_ended: set at the end.
+    threads: threads that ended traces.
   """
 
   has_begun: threading.Event
@@ -99,7 +99,7 @@ class _Stop:
 
 @pytest.fixture
 def stop(monkeypatch) -> Any:
-  """Traces that end slowly from now on."""
+  """Makes traces end slowly from now on."""
   real = jax.profiler.stop_trace
   made = _Stop(*(threading.Event() for _ in range(3)), threads=[])
 

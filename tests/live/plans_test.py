@@ -41,7 +41,7 @@ _H100S = cluster_lib.parse("1x8xh100")
 _UNTRACED = proposals_lib.Measured(trace_dir=None, step_s=1.0)
 _MERGED = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
 _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
-# XLA checks that as many may be in flight as broadcasts, and ends the process.
+# A negative number in flight fails one of XLA's checks, which aborts.
 _ABORTS = config_lib.XlaConfig(options={_IN_FLIGHT: -1})
 
 
@@ -56,13 +56,13 @@ def payload(config: config_lib.XlaConfig, *, is_proven: bool) -> bytes:
 
 
 def on_cpus() -> tuple[jax.stages.Lowered, tuple[Any, ...]]:
-  """A step of two micro-batches, and what it takes."""
+  """A step with two micro-batches, and its arguments."""
   jitted, args = strands_step.lowerable(jax.devices("cpu"))
   return jitted.lower(*args), args
 
 
 def without_collectives() -> jax.stages.Lowered:
-  """A step that every device does for itself, which is soon searched."""
+  """A step without communication, whose search is short."""
   mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
@@ -70,7 +70,7 @@ def without_collectives() -> jax.stages.Lowered:
 
 
 def on_h100s(devices: Any) -> jax.stages.Lowered:
-  """A step whose gradients XLA could reduce in other groups than it does."""
+  """A step whose gradients XLA could reduce in other groups."""
 
   def loss(weights: sgd_steps.Weights, x: jax.Array) -> jax.Array:
     for up, down in zip(*weights, strict=True):
@@ -86,7 +86,7 @@ def test_what_a_search_finds_is_proposed_and_all_are_proven(
   tmp_path, monkeypatch
 ):
   def searched(lowered: Any, cluster: Any, task: Any, *unused: Any) -> Any:
-    """As the other process does it, of a step that is faster in some forms."""
+    """The other process's search, for a step that is faster in some forms."""
     background._search(tmp_path, task)
     lines = (tmp_path / gpu.FOUND).read_text().splitlines()
     yield from map(json.loads, lines)
@@ -112,7 +112,7 @@ def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s):
 
 
 def children() -> set[int]:
-  """The processes of this one."""
+  """The children of this process."""
   tasks = pathlib.Path("/proc/self/task").glob("*/children")
   return {int(pid) for task in tasks for pid in task.read_text().split()}
 

@@ -143,7 +143,7 @@ def _planned(new_node: _Make, **changes: Any) -> dict[str, str]:
 
 
 def _refused(new_node: _Make) -> dict[str, str]:
-  """What a node has where env.sh was refused, and nobody stopped."""
+  """The environment of a node where env.sh failed and the launcher went on."""
   node = new_node()
   node.has_plugin(2)
   return node.environ()

@@ -47,7 +47,7 @@ def _only(body: str, **kwargs: Any) -> collectives.Collective:
 
 
 def _counts(collective: collectives.Collective) -> tuple[Any, ...]:
-  """Its kind, how many arrays it moves, and their bytes."""
+  """A collective's kind, number of arrays, and bytes."""
   return (
     collective.kind,
     collective.num_operands,
@@ -219,7 +219,7 @@ def test_num_devices_is_as_declared_else_as_the_groups_name():
 
 
 def _elements(collective: collectives.Collective, num_bytes: int) -> int:
-  """Elements per step in an operand or result of so many bytes."""
+  """Elements per step in an operand or result of this many bytes."""
   itemsize = {"bf16": 2, "f32": 4}[collective.element_type]
   return num_bytes * collective.executions // itemsize
 
@@ -326,7 +326,7 @@ def _pair(
   return hlo_text.load("\n".join(body), computations=computations)
 
 
-# Arrays given and taken; how many count, and their bytes; attributes.
+# Operands and results; how many arrays count, and their bytes; attributes.
 _FORMS = {
   "all-gather": ("f32[128]", "f32[1024]", (1, 512, 4096), _GATHER),
   "all-gather of two": (
@@ -454,8 +454,8 @@ def _replica_groups_of(spelled: str, num_devices: int) -> _Groups:
   ).groups
 
 
-# A part of a mesh axis: the axis, how many devices lie before it (major) in the
-# axis, and its size. The whole axis is (axis, 1, its size).
+# A part of a mesh axis: the axis, its pre-size (the devices major to it in the
+# axis), and its size. The whole axis is (axis, 1, its size).
 Part = tuple[int, int, int]
 
 
@@ -577,7 +577,7 @@ def test_a_permute_joins_the_devices_that_its_pairs_connect(pairs, groups):
 
 
 def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
-  """The numbers that each of eight CPU devices gets when each sends its own."""
+  """The numbers that each of eight CPU devices gathers; each sends its own."""
   module = hlo_text.load(
     f"""
       mine = s32[1] parameter(0)

@@ -43,7 +43,7 @@ def unrolled(h100s, scheduled) -> hlo.Module:
 
 
 def _moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
-  """Whether each copy goes to the host, how often, and its bytes."""
+  """For each copy: whether it goes to the host, executions, and bytes."""
   copies = overlap.analyze(module).host_copies
   return sorted((bool(c.to_host), c.executions, c.num_bytes) for c in copies)
 
@@ -146,7 +146,7 @@ def step(text) -> step_lib.Step:
 
 @pytest.fixture(scope="module")
 def in_slow_memory(text) -> step_lib.Step:
-  """The step where memory is so slow that nothing else counts."""
+  """The step with a memory so slow that nothing else matters."""
   gpu = dataclasses.replace(_H100.gpu, hbm_gbps=1.0, l2_bytes=0)
   return step_lib.of_module(hlo.load(text), dataclasses.replace(_H100, gpu=gpu))
 

@@ -34,7 +34,7 @@ import simulated_run
 
 _H100S = cluster_lib.parse("1x8xh100")
 
-# Of f32[1024], 4096 bytes: what arrives, and how it is written.
+# Kinds for f32[1024], 4096 bytes: the result, and the HLO.
 _KINDS = {
   "all-gather": ("f32[8192]", hlo_text.GATHER),
   "all-reduce": ("f32[1024]", f"{hlo_text.ALL}, to_apply=add"),
@@ -61,7 +61,7 @@ def _tuple(types: Sequence[str]) -> str:
 
 
 def _group(kinds: Sequence[str], is_pair: bool) -> tuple[str, str]:
-  """A computation of members, each plain or a pair, and what it returns."""
+  """A computation of members, each plain or a pair, and its result."""
   lines = ["members {", "q = f32[1024] parameter(0)"]
   for at, kind in enumerate(kinds):
     taken, attributes = _KINDS[kind]
@@ -76,7 +76,7 @@ def _group(kinds: Sequence[str], is_pair: bool) -> tuple[str, str]:
   return "\n".join(lines), result
 
 
-# What runs `inside`, a computation: an instruction of `q`, inside another one.
+# Instructions of `q` that run the computation `inside`, or one that runs it.
 _HOLDERS = {
   "call": "call(q), to_apply={inside}",
   "fusion": "fusion(q), kind=kCustom, calls={inside}",
@@ -173,8 +173,8 @@ def _of_xla(fused: str, operands: str, parameters: str, result: str) -> str:
   )
 
 
-# As XLA's dynamic_slice_fusion_test.cc has them: where the scattered part is
-# written is a constant, a parameter or a loop's counter; of one rank; a tuple.
+# From XLA's dynamic_slice_fusion_test.cc: the offset of the scattered part is a
+# constant, a parameter or a loop's counter; of one rank; a tuple.
 _SCATTERED = """
   p1 = f16[128,128] parameter(1)
   p0 = f16[128,128] parameter(0)
@@ -375,7 +375,7 @@ def _target(folder: pathlib.Path, attribute: str) -> target_lib.Target:
   )
 
 
-# What XLA has of collectives that are grouped by a key.
+# Attributes that group collectives; XLA has keys from JAX 0.12 on.
 _KEYS = ("key",) if jax.__version_info__ >= (0, 12) else ()
 
 

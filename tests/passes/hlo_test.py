@@ -59,7 +59,7 @@ def _error_of(source: Any) -> str:
 
 
 def _names_in_text(text: str) -> dict[str, list[str]]:
-  """The names of instructions in the order in which XLA prints them."""
+  """The names of instructions, in XLA's printed order."""
   found: dict[str, list[str]] = {}
   current: list[str] = []
   for line in text.splitlines():
@@ -314,7 +314,7 @@ def _loop(
   config: str = "",
   is_fused: bool = False,
 ) -> hlo.Module:
-  """A counting loop as JAX lowers it, or as XLA fuses it."""
+  """A counting loop in JAX's lowering, or fused by XLA."""
   add, less = "add(i, step)", "compare(i, bound), direction=LT"
   if is_fused:
     add, less = (

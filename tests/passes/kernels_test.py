@@ -77,7 +77,7 @@ def _gemm_flops(found: Sequence[kernels.Kernel]) -> int:
 def _call(
   target: str, config: str, given: Sequence[str], result: str
 ) -> kernels.Kernel:
-  """A library call, beside whose result is its scratch memory."""
+  """A library call, whose results include scratch memory."""
   parameters, names = _parameters(given)
   return _handwritten(
     f"{parameters}\nROOT out = ({result}, u8[1000]) custom-call({names}),"
@@ -93,7 +93,7 @@ def _attention(
 
 
 def _typed_ffi(attributes: dict[str, int]) -> str:
-  """As Transformer Engine's calls have their attributes."""
+  """Attributes in the form of Transformer Engine's calls."""
   listed = ", ".join(f"{name} = {n} : i64" for name, n in attributes.items())
   return f", api_version=API_VERSION_TYPED_FFI, backend_config={{{listed}}}"
 
@@ -486,7 +486,7 @@ def test_ragged_products_that_xla_makes_dense_are_told_with_their_cost(
 
 
 def _num_launched(folder: pathlib.Path) -> dict[str, int]:
-  """The threads of each kernel, as XLA dumps how it launches them."""
+  """The threads of each kernel, from XLA's dumps of launches."""
   (dumped,) = folder.glob("*.thunk_sequence.txt")
   launches = re.findall(
     r" (\S+) grid: \[(\d+), 1, 1\] threads: \[(\d+), 1, 1\]",

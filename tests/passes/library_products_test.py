@@ -30,7 +30,7 @@ from lagom_xla.passes import overlap
 
 _H100S = cluster_lib.parse("1x8xh100")
 _BF16, _F8, _F32 = jnp.bfloat16, jnp.float8_e4m3fn, jnp.float32
-_NONE = ((0,), _BF16)  # What a call takes in place of an array it needs not.
+_NONE = ((0,), _BF16)  # Placeholder for an array that a call does not need.
 _SCALAR = ((1,), _F32)
 _WORKSPACE = ((33_554_432,), jnp.uint8)
 
@@ -79,7 +79,7 @@ def _product(step: step_lib.Step) -> kernels.Kernel:
 
 
 def _us(m: int, n: int, k: int, element_type: str = "bf16") -> float:
-  """What a product of cuBLAS takes, alone, whose result is in bf16."""
+  """Time of a lone cuBLAS product with a bf16 result."""
   module = hlo_text.load(f"""
     a = {element_type}[{m},{k}] parameter(0)
     b = {element_type}[{k},{n}] parameter(1)

@@ -34,16 +34,16 @@ _EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _PIPELINED = "xla_gpu_enable_pipelined_all_gather"
 
-# What a layer of the handwritten loop cuts and writes.
+# Bytes that a layer of the handwritten loop reads and writes.
 _LAYER_BYTES = 1024 * 512 * 4
 
 
-# A fusion that is a memcpy: where it is, its name, what it reads and writes.
+# A fusion that is a memcpy: its computation, its name, and bytes.
 _Memcpy = tuple[str, str, int]
 
 
 def _foretold(module: hlo.Module) -> set[_Memcpy]:
-  """The memcpys of a module by our rules, which read no start and no name."""
+  """The memcpys of a module by our rules, which use no starts and no names."""
   analysis = overlap.analyze(module)
   found = {
     (kernel.computation, kernel.name, kernel.num_bytes)
@@ -59,7 +59,7 @@ def _foretold(module: hlo.Module) -> set[_Memcpy]:
 
 
 def _made(module: hlo.Module) -> set[_Memcpy]:
-  """The memcpys of a compiled module, as XLA has them in it."""
+  """The memcpys that XLA made in a compiled module."""
   analysis = overlap.analyze(module)
   found = set()
   for computation in analysis.sequences:
@@ -85,9 +85,9 @@ def _made(module: hlo.Module) -> set[_Memcpy]:
 def _started_fusions(
   analysis: overlap.Analysis,
 ) -> Iterator[tuple[hlo.Computation, hlo.Instruction]]:
-  """Each `async-start` of a fusion, and what it stands in.
+  """Each `async-start` of a fusion, and its computation.
 
-  Collectives that are kernels of XLA's own are fusions, too, and left out.
+  Excludes XLA's own kernels for collectives, which are fusions, too.
   """
   for computation in analysis.sequences:
     for instruction in computation.instructions:
@@ -105,7 +105,7 @@ def _called(module: hlo.Module, caller: hlo.Instruction) -> hlo.Computation:
 
 @pytest.fixture(scope="module")
 def without_code() -> Iterator[pool_lib.Pool]:
-  """Compiles up to code generation, which is most of a compile to the end."""
+  """Compiles up to code generation, which is most of a complete compile."""
   with pool_lib.Pool(1, generates_code=False) as pool:
     yield pool
 

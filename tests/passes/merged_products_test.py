@@ -25,7 +25,7 @@ _OPTION = "xla_gpu_dot_merger_threshold_mb"
 
 @pytest.fixture(scope="module")
 def lower(h100s) -> Lower:
-  """Two micro-batches that are multiplied with one weight, then gathered."""
+  """Two micro-batches multiplied with one weight, then gathered."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
 
   def sharded(*spec: str | None) -> jax.sharding.NamedSharding:

@@ -27,7 +27,7 @@ _WIDTH, _ROWS, _LAYERS, _MICRO = 256, 512, 3, 4
 def _adam_step(devices, *, zero1: bool) -> jax.stages.Lowered:
   """Layers in a loop, in micro-batches, with Adam's two moments.
 
-  Sharded as FSDP has it; with zero1 only the moments are.
+  Sharded as in FSDP; with zero1, only the moments are.
   """
   mesh = Mesh(np.array(devices), ("d",))
 
@@ -195,8 +195,8 @@ def test_gradients_that_are_stacked_and_then_added_up_are_gradients(
     assert {arrays.parts_added_up(one) for one in found} == {_MICRO}
 
 
-# What may stand between an argument and a collective: lines of HLO that make
-# {out} of {x}, all f32[64,8], and computations that they call.
+# Operations between an argument and a collective: lines of HLO that make {out}
+# from {x}, all f32[64,8], and computations that they call.
 _WAYS = {
   "convert": "{out}.h = bf16[64,8] convert({x})\n"
   "{out} = f32[64,8] convert({out}.h)",
@@ -253,7 +253,7 @@ trip {
 
 
 def _moved(of: str, ways: list[str]) -> provenance.Array:
-  """What is gathered, made of an argument in these ways."""
+  """The gathered array, made from an argument in these ways."""
   lines, x = [], of
   for number, way in enumerate(ways):
     made = {**_WAYS, **_MIXES}[way].format(x=x, out=f"v{number}")

@@ -54,7 +54,7 @@ def _lower(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 class _Reader:
-  """A pass that keeps what it is shown of one module and changes nothing."""
+  """A pass that keeps the protos of one module and changes nothing."""
 
   def __init__(self):
     self.seen: list[hlo.Module] = []

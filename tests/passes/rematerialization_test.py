@@ -87,9 +87,9 @@ def test_more_slop_lets_a_schedule_keep_its_values():
 
 
 def _modules(names: str) -> dict[bool, hlo.Module]:
-  """What XLA makes without options, and with some, as in "a b.remat | a".
+  """Modules without and with options, from text such as "a b.remat | a".
 
-  Kernels of a millisecond each, after an all-gather that nothing hides.
+  Kernels take a millisecond each, and follow an exposed all-gather.
   """
   gather = hlo_text.all_gather("gather", 64 * 2**20)
   modules = []
@@ -110,7 +110,7 @@ def test_what_each_reader_gets_of_its_own_is_not_for_want_of_memory():
 def _target(
   scheduled: str, compiled: str, peak_bytes: int = 2**30
 ) -> fake_target.FakeTarget:
-  """A target whose options all do the same; see `_modules`."""
+  """A target whose options all have the same effect; see `_modules`."""
   modules, ran = _modules(scheduled), _modules(compiled)
   return fake_target.FakeTarget(
     name="step",

@@ -43,7 +43,7 @@ def _order_of(module: hlo.Module) -> list[str]:
 
 
 def _with_order(module: hlo.Module, order: Sequence[str]) -> hlo.Module:
-  """The module with another order of what runs once, if it is legal."""
+  """The module with another order of the entry, if it is legal."""
   return orders_lib.apply(module, {module.entry.name: tuple(order)})
 
 
@@ -179,8 +179,8 @@ def test_an_order_that_takes_too_much_memory_is_refused():
   orders_lib.check_memory(module, module, 0)
 
 
-# Buffers that are shared, one way at a time. `gather` reads x; `write` writes
-# where x is, once all have read it.
+# Shared buffers, one way at a time. `gather` reads x; `write` writes to the
+# buffer of x, after all reads.
 _PARAMETERS = """
   i = s32[] parameter(0)
   y = f32[8] parameter(1)
@@ -504,7 +504,7 @@ update {
 
 
 def _running_instruction(module: hlo.Module, opcode: str) -> hlo.Instruction:
-  """The first whose opcode ends so, and that is no part of a kernel."""
+  """The first one with this end of its opcode, outside of kernels."""
   return next(
     instruction
     for computation_id in module.executions
@@ -514,7 +514,7 @@ def _running_instruction(module: hlo.Module, opcode: str) -> hlo.Instruction:
 
 
 def _with_neighbors_swapped(module: hlo.Module, *are_async: bool) -> hlo.Module:
-  """A module in which the first such two instructions change places."""
+  """A module in which the first two such neighbors are swapped."""
   other = module.copy()
   for computation_id in module.executions:
     ids = other.proto.schedule.sequences[computation_id].instruction_ids

@@ -37,7 +37,7 @@ import planned_step
 
 _TARGET = (f"{planned_step.__file__}:train_step", "--cluster=1x2xh100")
 _NUM_RANKS = 2
-_NUM_CHANNELS = 24  # That a collective takes, where nobody says otherwise.
+_NUM_CHANNELS = 24  # The default channels of a collective.
 _NUM_STEPS = 2
 _PRODUCT_US, _ALL_REDUCE_US = 300.0, 50.0
 _KERNELS = f"""\
@@ -45,12 +45,12 @@ _KERNELS = f"""\
 {_PRODUCT_US} nvjet
 {_ALL_REDUCE_US} all_reduce
 """
-# To choose kernels by their times takes longer than all else here.
+# Without autotuning, which would take longer than everything else here.
 _XLA_FLAGS = "--xla_gpu_autotune_level=0"
-# XLA calls them so until it makes reduce-scatters of them.
+# Their names before XLA turns them into reduce-scatters.
 _GROUPS = (("all-reduce.3", "all-reduce.2"),)
 
-# A kind of collective, and the bytes that NCCL asks a tuner about.
+# A kind of collective, and its bytes in NCCL's calls of a tuner.
 _Call = tuple[str, int]
 _CHOICE = re.compile(
   r"NCCL INFO (AllGather|AllReduce|ReduceScatter): (\d+) Bytes -> Algo (\w+)"
@@ -64,17 +64,17 @@ _KINDS = {
 
 
 def _say(what: str, value: Any) -> None:
-  """Tells the test, in NCCL's log."""
+  """Writes a value for the test into NCCL's log."""
   print(f"SAID {what}: {json.dumps(value)}", file=sys.stderr, flush=True)
 
 
 def _said(log: str, what: str) -> Any:
-  """What was told last."""
+  """The last such value in the log."""
   return json.loads(re.findall(f"SAID {what}: (.*)", log)[-1])
 
 
 def _run(step: Callable[..., Any], phase: str) -> None:
-  """Runs steps, a phase of the log."""
+  """Runs steps as a phase of the log."""
   arguments = planned_step.zeros(planned_step.train_step(jax.devices())[1])
   _say("phase", phase)
   for _ in range(_NUM_STEPS):
@@ -82,7 +82,7 @@ def _run(step: Callable[..., Any], phase: str) -> None:
 
 
 def _choices(log: str, phase: str) -> dict[_Call, list[nccl.Setting]]:
-  """What NCCL chose in a phase, by what for."""
+  """NCCL's choices in a phase, by call."""
   _, _, rest = log.partition(f'SAID phase: "{phase}"\n')
   found = collections.defaultdict(list)
   for kind, num_bytes, *chosen in _CHOICE.findall(rest.split("SAID phase")[0]):
@@ -99,7 +99,7 @@ def _choices(log: str, phase: str) -> dict[_Call, list[nccl.Setting]]:
 
 
 def _of_table(plan: plan_lib.Plan) -> Mapping[_Call, nccl.Setting]:
-  """What a plan has NCCL choose."""
+  """The choices in a plan's table."""
   return {
     (entry.key.kind, call.num_bytes): entry.setting
     for entry in plan.nccl_settings
@@ -111,8 +111,8 @@ def _of_table(plan: plan_lib.Plan) -> Mapping[_Call, nccl.Setting]:
 def folder(
   built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> pathlib.Path:
-  """The folder of a plan that a command has made."""
-  del built  # Where that cannot be, there is no job.
+  """The folder of a plan from a command."""
+  del built  # Only skips if software GPUs cannot be built.
   folder = tmp_path_factory.mktemp("plans") / "plan"
   made = commands.run("tune", *_TARGET, "--quiet", f"--out={folder}")
   assert made.status == 0, made.err

@@ -27,7 +27,7 @@ from driver_calls import Gpu
 from driver_calls import Ranks
 
 _NUM_SMS = 132
-_NUM_CHANNELS = 24  # That a collective takes, where nobody says otherwise.
+_NUM_CHANNELS = 24  # The default channels of a collective.
 _BYTES = 64 * 2**20
 
 

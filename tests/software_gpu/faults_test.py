@@ -35,13 +35,13 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import tuned
 
 _CACHE = "plans"
-# Another way to run a step, on which nothing depends: without graphs.
+# A harmless other way to run a step: without graphs.
 _PLAIN = config_lib.XlaConfig(options={"xla_gpu_enable_command_buffer": ""})
-# XLA checks that as many may be in flight as broadcasts, and ends the process.
+# A negative number in flight fails one of XLA's checks, which aborts.
 _ABORTS = config_lib.XlaConfig(
   options={"xla_gpu_experimental_parallel_collective_overlap_limit": -1}
 )
-# Products of cuBLAS, for each of which XLA takes so much memory.
+# Products by cuBLAS, each with this much workspace memory.
 _WITH_WORKSPACE = config_lib.XlaConfig(
   options={"xla_gpu_enable_triton_gemm": False}
 )
@@ -50,9 +50,9 @@ _WORKSPACE_BYTES = 32 * 2**20
 
 @dataclasses.dataclass(kw_only=True)
 class _Proposer(fixed_proposals.Proposer):
-  """Has kernels take other times from a compile of a proposal on.
+  """Changes kernel times after the compile of a proposal.
 
-  `compiled` is called once it is compiled.
+  Calls `compiled` after the compile.
   """
 
   kernels: str = ""
@@ -74,7 +74,7 @@ class _Proposer(fixed_proposals.Proposer):
 def _proposed_by(
   proposer: _Proposer,
 ) -> Iterator[list[warnings.WarningMessage]]:
-  """Steps are tuned with this proposer, whatever that costs a run."""
+  """Tunes steps with this proposer, at any cost to the run."""
   pathlib.Path(os.environ["SOFTWARE_GPU_KERNELS"]).write_text("")
   with (
     mock.patch.dict(tuned.PROPOSERS, gpu=lambda *unused: proposer),
@@ -96,9 +96,9 @@ def _train(
   *,
   donates: bool = False,
 ) -> str:
-  """Trains on one GPU until tuning is over; what its report and warnings say.
+  """Trains on one GPU until tuning ends; returns its report and warnings.
 
-  A call whose results are not there is the last one.
+  Stops at a call without results.
   """
   jitted = jax.jit(
     lambda w, x: (jnp.tanh(w @ x), jnp.sin(x).sum()),
@@ -159,7 +159,7 @@ def a_candidate_that_aborts_xla_is_not_run() -> None:
 
 def a_candidate_never_ends() -> None:
   class Handler(logging.Handler):
-    """Ends the process once it is told what hangs, as a user would."""
+    """Ends the process after the message of a hang, as a user would."""
 
     def emit(self, record: logging.LogRecord) -> None:
       if "and may hang" in record.getMessage():

@@ -61,9 +61,9 @@ _INTERRUPTED = -signal.SIGINT
 
 @dataclasses.dataclass(kw_only=True)
 class _Proposer(fixed_proposals.Proposer):
-  """Proposes what it has once collectives were traced.
+  """Makes its proposals after collectives were traced.
 
-  It compiles proposals with other options beside them.
+  It compiles proposals with additional options.
   """
 
   beside: dict[str, str]
@@ -90,7 +90,7 @@ class _Proposer(fixed_proposals.Proposer):
 
 @dataclasses.dataclass(frozen=True)
 class _Meeting:
-  """A signal that meets some processes between two calls, in a state."""
+  """A signal to some processes between two calls, in a state."""
 
   state: str
   number: signal.Signals
@@ -99,10 +99,10 @@ class _Meeting:
   @property
   def ends(self) -> bool:
     """Whether it ends a process, here as under jit."""
-    return self.number != signal.SIGTERM  # JAX takes it for a notice.
+    return self.number != signal.SIGTERM  # JAX treats it as a notice.
 
   def is_here(self, rank: int, report: str) -> bool:
-    """Whether it meets a process after a call."""
+    """Whether a process gets it after a call."""
     if rank not in self.ranks:
       return False
     if self.state == "searching" and not signalled.has_search():
@@ -111,7 +111,7 @@ class _Meeting:
 
 
 def _shardings() -> tuple[NamedSharding, NamedSharding]:
-  """Of rows, which all devices share, and of what each device has whole."""
+  """Shardings of rows, split over all devices, and of replicated arrays."""
   mesh = jax.make_mesh(
     (jax.device_count(),), ("data",), axis_types=(AxisType.Auto,)
   )
@@ -126,7 +126,7 @@ def _train(
   names: tuple[str, ...],
   odd: dict[str, str] | None = None,
 ) -> None:
-  """Trains until tuning is done, or until a signal ends it; says what ran."""
+  """Trains until tuning or a signal ends it; writes the variants that ran."""
   rows, whole = _shardings()
 
   def begin() -> tuple[list[jax.Array], jax.Array]:
@@ -176,7 +176,7 @@ def _train(
 
 
 def _predict(rank: int) -> None:
-  """Calls a step that is tuned on predictions, and says what came of it."""
+  """Calls a step tuned on predictions, and writes the result."""
   rows, whole = _shardings()
   zeros = jnp.zeros((256, 256))
   weight, x = jax.jit(lambda: (zeros, zeros), out_shardings=(whole, rows))()
@@ -190,7 +190,7 @@ def _predict(rank: int) -> None:
 
 
 def _run(*stages: dict[str, gpu_jobs.Job]) -> None:
-  """Runs jobs, and those of a later stage with what earlier ones compiled."""
+  """Runs jobs; those of later stages use the compiles of earlier ones."""
   statuses: dict[str, list[int]] = {}
   orphans: list[int] = []
   for stage in stages:
@@ -252,7 +252,7 @@ def jobs_that_end_early() -> None:
 def _ended(
   on_gpus: Callable[..., str], folder: pathlib.Path, jobs: Callable[[], None]
 ) -> gpu_jobs.Ended:
-  """How jobs ended, which share what they compile."""
+  """The ends of jobs that share their compiles."""
   variables = {
     "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -73,9 +73,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def choices(
   on_gpus: Callable[..., str], plugin: pathlib.Path, tmp_path: pathlib.Path
 ) -> Callable[..., list[str]]:
-  """What two ranks choose, twice, with a plugin and its table.
+  """The choices of two ranks, twice, with a plugin and its table.
 
-  Or what they do in another function.
+  Or their results in another function.
   """
 
   def choices(

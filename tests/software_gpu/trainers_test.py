@@ -30,7 +30,7 @@ from lagom_xla.live import tuned
 from lagom_xla.passes.program import form as form_lib
 from llama import train as llama
 
-# Products are calls of cuBLAS, which compile in no time.
+# Products are cuBLAS calls, which compile fast.
 _FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 _LOG = "trials.jsonl"
 # It takes half a minute on two idle cores.
@@ -52,7 +52,7 @@ _OF_LLAMA = ("in strands", "in order", "priced", "each alone")
 
 
 def _proposed(step: Any, *names: str) -> Any:
-  """A step to which these are proposed, whatever that costs."""
+  """A step with these proposals, at any cost to the run."""
   cluster = cluster_lib.parse(f"1x{jax.device_count()}xh100")
   tuned.LIMITS = loop.Limits(overhead_steps=1e9)
   # The fewest: times are those of the settings.
@@ -74,7 +74,7 @@ def _batches(like: Any) -> Iterator[Any]:
 def _train(
   step: Any, call: Callable[[Any, Any], Any], batches: Iterator[Any]
 ) -> None:
-  """Trains until all that was proposed has come to something."""
+  """Trains until all proposals have results."""
   until_s = time.monotonic() + _LONGEST_S
   while "nothing is left" not in step.report():
     call(step, next(batches))
@@ -112,9 +112,9 @@ def gpt_trains() -> None:
 
 
 def _said(on_gpus: Callable[..., str], train: Callable[[], None]) -> str:
-  """What a trainer says where products by Triton are faster.
+  """The output of a trainer if products by Triton are faster.
 
-  All take so long that what the host does beside them hardly shows.
+  All take so long that other work on the host hardly matters.
   """
   return on_gpus(
     train,
@@ -124,7 +124,7 @@ def _said(on_gpus: Callable[..., str], train: Callable[[], None]) -> str:
 
 
 def _trials(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-  """The trials, by the names of what was proposed."""
+  """The trials, by the names of proposals."""
   lines = (folder / _LOG).read_text().splitlines()
   return {it["proposal"]: it for it in map(json.loads, lines)}
 

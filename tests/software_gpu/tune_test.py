@@ -41,7 +41,7 @@ _LONGEST_S = 300.0
 
 
 def _training() -> tuple[Any, Any, jax.Array]:
-  """A jitted step of FSDP, its weights and its batch."""
+  """A jitted FSDP step, its weights and its batch."""
   mesh = jax.make_mesh(
     (jax.device_count(),), ("data",), axis_types=(AxisType.Auto,)
   )
@@ -69,13 +69,13 @@ def _training() -> tuple[Any, Any, jax.Array]:
 
 
 def _tuned(jitted: Any, **options: Any) -> Any:
-  """A step that is tuned whatever that costs, as cores here are few."""
+  """A step tuned at any cost to the run, because cores here are few."""
   tuned.LIMITS = loop.Limits(overhead_steps=1e9)
   return lagom_xla.tune(jitted, **options)
 
 
 def _trials() -> list[dict[str, Any]]:
-  """What was tried, from the log."""
+  """The trials in the log."""
   log = pathlib.Path(_LOG)
   return [json.loads(line) for line in log.open()] if log.exists() else []
 

@@ -86,7 +86,7 @@ def unrolled(fsdp_step) -> target_lib.Target:
 
 @pytest.fixture(scope="module")
 def scan(fsdp_step) -> target_lib.Target:
-  """The same in loops: collectives stand in three computations."""
+  """The same in loops, with collectives in three computations."""
   return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
 
 
@@ -101,7 +101,7 @@ def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
 def _scheduled(
   target: target_lib.Target, groups: combine.Groups
 ) -> dict[tuple[str, ...], collectives.Collective]:
-  """The scheduled collectives by the labels that they hold."""
+  """The scheduled collectives, by their labels."""
   module = target.schedule(grouped(groups))
   labels = combine.labels(module, groups)
   return {labels[c.name]: c for c in collectives.find(module)}
@@ -166,7 +166,7 @@ def test_xlas_own_groups_give_xlas_own_schedule(unrolled):
 
 @pytest.fixture(scope="module")
 def all_reduces(h100s) -> target_lib.Target:
-  """Gradients that are the same on all devices: XLA puts them end to end."""
+  """Replicated gradients, which XLA concatenates."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
 
   def loss(weights: list[jax.Array], h: jax.Array) -> jax.Array:
@@ -421,7 +421,7 @@ def _module(groups: str, size: int, offset: str) -> hlo.Module:
 
 
 def _made(module: hlo.Module) -> hlo.Module:
-  """A copy in which reduce-scatters stand for pairs."""
+  """A copy with reduce-scatters instead of pairs."""
   copy = module.copy()
   combinable.make_all(copy)
   return hlo.Module(copy.proto)

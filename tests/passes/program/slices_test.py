@@ -78,7 +78,7 @@ def _same_bits(
 ) -> None:
   """Runs a step as written and in a form that acts in every place.
 
-  Results are the same but for what is `rounded` off the largest of an array.
+  Results may differ by `rounded` times an array's largest number.
   """
   compiled, outcome = rewritten.compile_rewritten(lowered, form)
   assert len(outcome.actions) == len(form.slices) > 0
@@ -131,7 +131,7 @@ class TestFinding:
 
 
 def _traffic(module: hlo.Module) -> tuple[Counter[str], Counter[str]]:
-  """How often collectives of each kind run, and the bytes that NCCL counts."""
+  """Executions of collectives by kind, and bytes as NCCL counts them."""
   num: Counter[str] = Counter()
   num_bytes: Counter[str] = Counter()
   for collective in collectives.find(module):
@@ -146,7 +146,7 @@ def _num_products(module: hlo.Module) -> int:
 
 
 def _tags(module: hlo.Module) -> set[str]:
-  """The chains that gathers and scatters of a module say they are of."""
+  """The chains in the tags of a module's gathers and scatters."""
   return {
     tag
     for computation in module.computations.values()
@@ -262,7 +262,7 @@ def _in_heads(x: jax.Array) -> jax.Array:
   return jnp.exp(heads).swapaxes(1, 2).reshape(x.shape)
 
 
-# Operations that some dimensions are free in, on (parts, tokens, width).
+# Operations on (parts, tokens, width) that are independent along some of these.
 _OPERATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "elementwise": lambda x: jnp.tanh(x) * 0.5 + x,
   "scaled by rows": lambda x: x / (1 + jnp.sum(x * x, -1, keepdims=True)),
@@ -282,11 +282,11 @@ _OPERATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def _coarse(x: jax.Array) -> jax.Array:
-  """Numbers of so few bits that their sums are exact in any order.
+  """Numbers with so few bits that their sums are exact in any order.
 
-  XLA's CPU compiler adds up products of other shapes in another order: the
-  pieces and the whole have the same bits on JAX 0.10.2 whatever the numbers
-  are, and on 0.12 if no sum is rounded.
+  XLA's CPU compiler sums products of other shapes in another order. The pieces
+  and the whole have the same bits on JAX 0.10.2 for all numbers, and on 0.12 if
+  no sum is rounded.
   """
   return jnp.round(jnp.clip(x, -4, 4) * 16) / 16
 
@@ -328,7 +328,7 @@ def _form(lowered: jax.stages.Lowered, dim: int, num: int) -> Form:
 
 
 def _train(compiled: jax.stages.Compiled) -> tuple[Any, np.ndarray]:
-  """The weights and all losses of some steps from the same start."""
+  """The weights and all losses of some steps from a fixed start."""
   random = np.random.default_rng(0)
   args = jax.tree.map(
     lambda info, sharding: jax.device_put(

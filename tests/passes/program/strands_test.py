@@ -45,7 +45,7 @@ import rewritten
 import strands_step
 
 _NUM_LAYERS, _WIDTH, _ROWS = 3, 16, 32
-# Each has two gradients.
+# Each product has two gradients.
 _PRODUCTS_PER_LAYER = 2
 _Function = Callable[..., Any]
 
@@ -88,7 +88,7 @@ def _in_form(
 def _explicit(
   devices: Sequence[jax.Device], **sizes: int
 ) -> tuple[jax.stages.Lowered, Any]:
-  """A step with written-out collectives, of four micro-batches; its shapes."""
+  """A step with explicit collectives and four micro-batches; its shapes."""
   step, args = perceptrons.two_hosts_step(devices, perceptrons.Sizes(**sizes))
   return step.lower(*args), args
 
@@ -103,7 +103,7 @@ def _loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _unrolled_loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
-  """No loop over layers could be changed in place of that over batches."""
+  """A loss without a loop over layers, so only that over batches may change."""
   for weight in weights:
     rows, _ = _layer(rows, weight)
   return jnp.sum(jnp.square(rows))
@@ -112,7 +112,7 @@ def _unrolled_loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
 def _args(
   num: int, num_layers: int = _NUM_LAYERS, seed: int = 0
 ) -> tuple[jax.Array, jax.Array]:
-  """Weights, and so many micro-batches on two devices."""
+  """Weights, and this many micro-batches on two devices."""
   random = np.random.default_rng(seed)
   mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
 
@@ -141,7 +141,7 @@ def _products(operation: ir.Operation) -> int:
 
 
 def _loops(operation: ir.Operation) -> list[ir.Operation]:
-  """The loops right in the blocks of an operation, or of what wraps them."""
+  """The loops directly in the blocks of an operation, or in their wrappers."""
   found = []
   for region in operation.regions:
     for block in region.blocks:
@@ -251,7 +251,7 @@ def test_a_rotated_step_waits_less_for_its_collectives(h100s):
 
 
 def _refused(form: Form, function: _Function, *args: Any) -> str:
-  """Why a program was left as the module that it was."""
+  """Why a program was not changed."""
   module = _module(function, *args)
   text = str(module)
   same, outcome = rewrite.rewrite(module, form)
@@ -378,7 +378,7 @@ def _forward(x: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def _in_both(forward: _Function) -> _Function:
-  """The sum of what two loops make of two micro-batches."""
+  """The sum of two loops' results for two micro-batches."""
   return lambda weights, rows: sum(forward(x, weights) for x in rows)
 
 
@@ -447,7 +447,7 @@ def _until(x: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def _told(x: jax.Array, weights: jax.Array, *, ordered: bool) -> jax.Array:
-  """A loop with callbacks, which a token puts in order if they have one."""
+  """A loop with callbacks, ordered by a token if `ordered`."""
 
   def told(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
     jax.debug.callback(lambda _: None, x[0, 0], ordered=ordered)
@@ -548,7 +548,7 @@ _BODIES: Sequence[_Body] = (
 
 @st.composite
 def _programs(draw: st.DrawFn) -> _Function:
-  """Loops of several bodies and lengths, each fed by some value before it."""
+  """Loops of several bodies and lengths, each fed by an earlier value."""
   loops = draw(
     st.lists(
       st.tuples(
@@ -676,7 +676,7 @@ Lower = Callable[..., jax.stages.Lowered]
 def _lower_in_form(
   lowered: jax.stages.Lowered, strands: Any = "none", *, keyed: bool = True
 ) -> tuple[jax.stages.Lowered, int]:
-  """A step in a form, and in how many blocks strands have keys."""
+  """A step in a form, and the number of blocks with keys for strands."""
   form = Form(strands=strands, keyed=keyed)
   in_form, outcome = rewritten.lower_rewritten(lowered, form)
   assert outcome.actions
@@ -684,7 +684,7 @@ def _lower_in_form(
 
 
 def _num_run(module: hlo.Module) -> int:
-  """Collectives that a step runs."""
+  """The number of collectives that a step runs."""
   return sum(c.executions for c in collectives.find(module))
 
 
@@ -702,9 +702,9 @@ def _operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
 
 
 def _keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
-  """How many of the operations of a name bear each key.
+  """The number of operations with a name, by key.
 
-  What is gathered a trip ahead is no strand's, and bears none.
+  Gathers of the next trip belong to no strand, and have no key.
   """
   found: collections.Counter[str] = collections.Counter()
   for operation in _operations_of(module, name):
