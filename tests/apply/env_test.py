@@ -257,7 +257,7 @@ def test_flags_of_a_file_come_into_the_variable(tmp_path, folder, shell, name):
 def _refused(
   shell: sourced.Shell, file: pathlib.Path, name: str, **env: str
 ) -> str:
-  """What is said where nothing is set, with a status that stops a script."""
+  """The message if env.sh sets nothing; its status stops a script."""
   with pytest.raises(subprocess.CalledProcessError) as failed:
     shell.run('set -e; . "$1"', file, shell=name, env=env)
   assert failed.value.returncode == 2

@@ -31,7 +31,7 @@ def shell(tmp_path) -> sourced.Shell:
 
 
 def _documented(start: str) -> str:
-  """The command line in the page that starts with some words."""
+  """The command line of the page that starts with these words."""
   (line,) = (
     line.strip()
     for line in _DOCS.read_text().splitlines()
@@ -41,7 +41,7 @@ def _documented(start: str) -> str:
 
 
 def _install(path: pathlib.Path, **commands: str) -> None:
-  """Installs bash, and commands that are lines of it."""
+  """Installs bash, and commands made of bash lines."""
   bash = shutil.which("bash")
   assert bash is not None
   (path / "bash").symlink_to(bash)

@@ -35,7 +35,7 @@ def _searched(
 
 
 def _problems(step: step_lib.Step, num_keys: int) -> list[problem_lib.Problem]:
-  """Problems of so many keys that a tuner reaches."""
+  """Problems with this many keys that a tuner can set."""
   found = [
     problem
     for problem in problem_lib.problems(step)
@@ -69,7 +69,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 
 
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
-  """Of all combinations of settings that are not worse in all respects."""
+  """The best of all combinations of Pareto-optimal settings."""
   profile = space_lib.Predictor(step, problem)
   settings = [_not_worse(step, key) for key in problem.keys]
   return min(

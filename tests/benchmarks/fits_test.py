@@ -23,7 +23,7 @@ from lagom_xla.passes import hlo
 
 
 def _group(name: str, *ratios: float) -> groups.Group:
-  """Figures of which the measured ones are so many times the predicted."""
+  """Figures with this ratio of measured to predicted values."""
   return groups.of_comparisons(
     name,
     [

@@ -59,7 +59,7 @@ def test_without_a_gpu_every_part_says_that_it_was_not_measured(
 def _row(
   folder: pathlib.Path, name: str, limit_s: float = 60.0
 ) -> dict[str, Any]:
-  """Of a part as on a machine with one GPU."""
+  """The task of a part, as on a machine with one GPU."""
   return part.run(
     part.Task(
       part=name, folder=str(folder), limit_s=limit_s, cluster="1x1xh200"
@@ -213,7 +213,7 @@ def alone(module: hlo.Module) -> Iterator[xspace_text.Kernel]:
 def beside_a_collective(
   module: hlo.Module, time_us: float
 ) -> Iterator[xspace_text.Kernel]:
-  """Steps in which all kernels run while the one collective does."""
+  """Steps in which all kernels run beside the only collective."""
   (collective,) = overlap.analyze(module).collectives
   begin_us = 0.0
   for _ in range(_NUM_STEPS):
@@ -256,7 +256,7 @@ def test_kernel_times_are_compared_one_by_one(
 
 @pytest.fixture
 def traces(h200s: Any, tmp_path: pathlib.Path) -> pathlib.Path:
-  """Traces of a rank's three programs, with times that were put there."""
+  """Traces of a rank's three programs, with made-up times."""
   mesh = jax.sharding.Mesh(np.array(h200s), ("ranks",))
   spec = jax.sharding.PartitionSpec("ranks")
   place = jax.sharding.NamedSharding(mesh, spec)

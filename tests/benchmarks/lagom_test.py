@@ -28,7 +28,7 @@ _MOST_CHANNELS = max(
 
 
 def _by_channels(times_us: Mapping[int, float]) -> OfSetting:
-  """Times by number of channels; the last holds for all above."""
+  """Times by number of channels; the last one also applies to more channels."""
   return lambda key, setting: times_us.get(
     setting.num_channels, times_us[max(times_us)]
   )
@@ -49,7 +49,7 @@ def _raises(
   lost_us: OfSetting | None = None,
   first_lr: float = 0.01,
 ) -> tuple[list[Trial], space_lib.Configuration]:
-  """The trials from all keys at their minimum on, and the best."""
+  """The trials after the one with all keys at their minimum, and the best."""
   problem = problem_of(*keys)
   profile = overlap_of(problem, kernels_us, time_us=time_us, lost_us=lost_us)
   trials, best = trials_of(Lagom(first_lr=first_lr), problem, profile)
@@ -148,7 +148,7 @@ def test_others_are_raised_beside_the_setting_that_was_kept():
 
 
 def _order_of_raises(trials: list[Trial]) -> list[int]:
-  """Which key each raise raised, by its position."""
+  """The position of the key of each raise."""
   order = []
   for before, after in itertools.pairwise(trials):
     (grown,) = (

@@ -46,7 +46,7 @@ CASE = "many small gradients"
 def found(
   *trials: dict[str, Any], chosen: tuple[float, ...] = (1.0, 1.1, 0.9)
 ) -> list[dict[str, Any]]:
-  """What two hosts found; the second one is twice as slow."""
+  """The results of two hosts; the second one is twice as slow."""
   return [
     {
       "trials": list(trials),

@@ -35,7 +35,7 @@ def step(train_step_module: hlo.Module) -> step_lib.Step:
 def _by_channels(
   problem: problem_lib.Problem, time_us: Callable[[int], float]
 ) -> searcher_lib.ProfileFn:
-  """A time that channels alone decide, in an overlap that they slow."""
+  """A time that depends only on channels, in an overlap that they slow."""
 
   def profile(configuration: space_lib.Configuration) -> space_lib.Profile:
     channels = {k: s.num_channels for k, s in configuration.items()}

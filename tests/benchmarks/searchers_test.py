@@ -59,7 +59,7 @@ def _overlap(
 def case(
   request: pytest.FixtureRequest,
 ) -> tuple[searcher_lib.Searcher, problem_lib.Problem, searcher_lib.ProfileFn]:
-  """A searcher, what it searches, and what it is told."""
+  """A searcher, its problem, and its profiles."""
   name, num_keys, kernels_us = request.param
   return _SEARCHERS[name], *_overlap(num_keys, kernels_us)
 
@@ -106,7 +106,7 @@ def _is_in_the_space(
 def _check_questions(
   problem: problem_lib.Problem, trials: Sequence[Trial]
 ) -> None:
-  """The start comes first, and others keep to it or to the space."""
+  """The start comes first; other settings are the start's or in the space."""
   start = start_of(problem)
   assert trials[0].asked == start
   for trial in trials:

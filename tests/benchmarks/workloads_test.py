@@ -79,7 +79,7 @@ def workload(
 
 
 def per_gpu(weight: Any, sizes: tuple[int, ...], num_gpus: int) -> Any:
-  """Columns in sections of these sizes, laid out GPU by GPU."""
+  """Columns in sections of these sizes, in the order of GPUs."""
   starts = np.cumsum((0, *sizes))
   columns = [
     np.arange(
@@ -92,7 +92,7 @@ def per_gpu(weight: Any, sizes: tuple[int, ...], num_gpus: int) -> Any:
 
 
 def laid_out(params: Any, work: train_step.Workload) -> Any:
-  """Parameters of one GPU, with fused columns as the layout has them."""
+  """Parameters of one GPU, with fused columns in the layout's order."""
   arch, num_gpus = work.arch, work.layout.num_product_parts
   heads = tuple(
     n * arch.head_dim
@@ -110,7 +110,7 @@ def laid_out(params: Any, work: train_step.Workload) -> Any:
 
 
 def filled(spec: Any) -> Any:
-  """Parameters and Adam's state as they start."""
+  """Initial parameters and Adam's state."""
   rng = np.random.default_rng(0)
 
   def fill(path: Any, leaf: Any) -> np.ndarray:
@@ -129,7 +129,7 @@ def filled(spec: Any) -> Any:
 
 @functools.cache
 def losses(work: train_step.Workload) -> tuple[float, ...]:
-  """Of two steps on one batch, from the same parameters on every layout."""
+  """Losses of two steps on one batch, from equal parameters on every layout."""
   num_gpus = work.layout.data * work.layout.model
   step, (spec, tokens) = train_step.train_step(jax.devices()[:num_gpus], work)
   params, adam = filled(spec)

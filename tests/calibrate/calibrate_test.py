@@ -238,7 +238,7 @@ _NODE = nccl_tests_log.NODE
 
 
 def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
-  """A log of a node where nothing takes less than 40 us."""
+  """A log of a node where everything takes at least 40 us."""
   us = {n: max(predicted_us(_NODE, "all-reduce", n), 40.0) for n in _SIZES}
   rows = [row("all_reduce", 8, n, time_us) for n, time_us in us.items()]
   text = log_of(_NODE, rows=rows, gpus_per_thread=gpus_per_thread)
@@ -652,7 +652,7 @@ def test_nothing_but_a_cluster_is_overwritten(tmp_path, text):
 def fixture_here(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> pathlib.Path:
-  """A folder of its own, in which commands run."""
+  """A separate working folder for commands."""
   monkeypatch.chdir(tmp_path)
   return tmp_path
 

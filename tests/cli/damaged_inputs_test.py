@@ -54,7 +54,7 @@ _NUMBERS = (b"0", b"-1", b"1", b"7", b"4294967296", b"9" * 20, b"1e400", b"nan")
 def whole(
   fsdp_scan: hlo.Module, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[pathlib.Path, bytes]]:
-  """Files of each kind, undamaged, each in a folder with what it goes with."""
+  """Undamaged files of each kind, each in a folder with related files."""
   serialized = fsdp_scan.proto.SerializeToString()
   parsed = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
   header, rest = parsed.to_string().split(",", 1)
@@ -77,7 +77,7 @@ def whole(
 
 @st.composite
 def _damaged(draw: st.DrawFn, data: bytes) -> bytes:
-  """What is left of a file that was cut, changed or put out of order."""
+  """A file after it was cut, changed or reordered."""
   for _ in range(draw(st.integers(1, 3))):
     at = draw(st.integers(0, max(len(data) - 1, 0)))
     lines = data.splitlines(keepends=True)

@@ -61,7 +61,7 @@ _name = " ".join
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-  """What the commands name."""
+  """The inputs of the commands."""
   folder = tmp_path_factory.mktemp("folder")
   write_hlo(folder)
   ran = simulated_run.process_of(hlo.load(HLO))
@@ -79,7 +79,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(autouse=True)
 def here(folder, monkeypatch) -> Iterator[None]:
-  """In the folder, on a machine whose examination was over in no time."""
+  """Runs in the folder, with an instant examination of the machine."""
   monkeypatch.chdir(folder)
   monkeypatch.setattr(doctor, "examine", _examined)
   yield
@@ -143,7 +143,7 @@ def test_json_follows_its_schema_and_nothing_else_is_on_stdout(
 
 
 def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
-  """Only what is wrong with a file that was given is said."""
+  """The output names only problems of the given file."""
   bad = [line for line in outcome.err.splitlines() if "bad.log" not in line]
   assert (bad, outcome.going_on) == ([], ())
   assert bool(outcome.err) == ("bad.log" in command)

@@ -27,7 +27,7 @@ from lagom_xla.plan import beside
 
 @pytest.fixture(scope="module")
 def explained(scheduled, fsdp_step) -> explanation_lib.Explanation:
-  """Of a plan that has XLA combine nothing."""
+  """Arguments for a plan in which XLA combines nothing."""
   lowered, cluster = fsdp_step(), cluster_lib.parse("1x8xh100")
   apart = {
     f"xla_gpu_{kind}_combine_threshold_bytes": 0
@@ -69,7 +69,7 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
 
 
 def _told(*arguments: str) -> str:
-  """What is told in plain text, which fits a terminal."""
+  """The plain-text output, which fits a terminal."""
   outcome = run("explain", *arguments)
   assert (outcome.status, outcome.err) == (0, "")
   lines = outcome.out.splitlines()

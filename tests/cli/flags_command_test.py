@@ -36,7 +36,7 @@ def plan_with_options(tmp_path) -> pathlib.Path:
 
 
 def _sourced(lines: str, xla_flags: str) -> str:
-  """XLA_FLAGS and the cap of a shell that has sourced lines."""
+  """XLA_FLAGS and the cap in a shell after it sourced lines."""
   done = subprocess.run(
     ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
     input=lines,

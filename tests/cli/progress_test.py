@@ -174,7 +174,7 @@ def _await(err: io.StringIO, words: str) -> None:
 
 
 def _on_terminal(term: str, step_s: float) -> str:
-  """What is shown of a search that compiles its fourth of ten configs."""
+  """The progress line of a search that compiles its fourth of ten configs."""
   environment = {"TERM": term, "COLUMNS": "80"}
   with mock.patch.dict("os.environ", environment), _said(Terminal()) as err:
     with progress.Bar() as bar:

@@ -136,7 +136,7 @@ def test_a_time_budget_is_in_seconds_minutes_or_hours():
 
 
 def _await_child(process: subprocess.Popen[str]) -> None:
-  """Waits until a process has a child: the first worker."""
+  """Waits until a process has a child, the first worker."""
   folder = pathlib.Path(f"/proc/{process.pid}/task")
   while process.poll() is None:
     if any(task.read_text() for task in folder.glob("*/children")):

@@ -56,7 +56,7 @@ class Tuned:
 
 @pytest.fixture(scope="module")
 def tuned(h100s, tmp_path_factory) -> Tuned:
-  """With the cost model taken to be right, so that a small step has a plan."""
+  """Assumes that the cost model is right, so that a small step has a plan."""
   folder = tmp_path_factory.mktemp("tuned") / "deep/plan"
   step = write_steps(tmp_path_factory.mktemp("steps"))
   with (
@@ -240,7 +240,7 @@ _GATHER = knobs_lib.OPTIONS["all-gather"]
 
 @dataclasses.dataclass(frozen=True)
 class _OnDisk:
-  """A step in a file, and a plan for it whose every knob acts."""
+  """A step in a file, and a plan in which every knob takes effect."""
 
   target: str
   plan: plan_lib.Plan

@@ -28,7 +28,7 @@ def _leaves(raw: object, path: str = "") -> dict[str, Any]:
 
 
 def _error_of(text: str) -> str:
-  """What is said of a --cluster that is refused."""
+  """The error message of a refused --cluster."""
   with pytest.raises(errors.ClusterError) as caught:
     cluster.parse(text)
   return str(caught.value)

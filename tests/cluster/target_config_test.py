@@ -133,7 +133,7 @@ def _device(config: str) -> dict[str, Any]:
 
 
 def _parsed(tokens: Iterator[str]) -> dict[str, Any]:
-  """A message of the text format, in which no field is repeated."""
+  """A message in the text format without repeated fields."""
   fields: dict[str, Any] = {}
   for name in tokens:
     if name == "}":

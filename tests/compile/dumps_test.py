@@ -34,7 +34,7 @@ _CLUSTER = cluster_lib.parse("1x8xh100")
 
 
 def facts(module: hlo.Module) -> list[Any]:
-  """What a schedule communicates, and how much there is beside it."""
+  """The collectives of a schedule, and the amount of other work."""
   found = [
     (c.kind, c.result_bytes, c.executions) for c in collectives.find(module)
   ]
@@ -57,7 +57,7 @@ def as_text(lowered: jax.stages.Lowered, folder: pathlib.Path) -> str:
 def dumped(
   target: target_lib.Target, folder: pathlib.Path, pattern: str
 ) -> pathlib.Path:
-  """What XLA dumps of a step's schedule, as it is named after the step."""
+  """XLA's dump of a step's schedule, with the step's name."""
   options: dict[str, Any] = {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_text": True,
@@ -87,7 +87,7 @@ def spread(sharding: NamedSharding, *shape: int) -> jax.ShapeDtypeStruct:
 
 
 def manual_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
-  """A step that leaves some of its sharding to XLA, and does some itself."""
+  """A step that leaves some shardings to XLA, and sets others."""
   w = spread(over(devices, None, "x"), 4, 512, 512)
   h = spread(over(devices, "x"), 1024, 512)
   columns = over(devices, None, "y")
@@ -111,7 +111,7 @@ def manual_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 def product_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
-  """A step in which nothing but its arguments is sharded."""
+  """A step that only shards its arguments."""
   arg = spread(over(devices, ("x", "y")), 512, 512)
 
   def step(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -121,7 +121,7 @@ def product_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 def placed_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
-  """A step that says where its results are to be."""
+  """A step with shardings for its results."""
   columns = over(devices, None, ("x", "y"))
   rows = over(devices, ("x", "y"))
 
@@ -378,7 +378,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
 
 
 def moved(module: hlo.Module) -> list[tuple[bool, int]]:
-  """Whether each host copy goes to the host, and its bytes."""
+  """For each host copy, whether it goes to the host, and its bytes."""
   copies = overlap.analyze(module).host_copies
   return sorted((bool(copy.to_host), copy.num_bytes) for copy in copies)
 

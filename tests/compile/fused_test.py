@@ -69,7 +69,7 @@ def _job(
 
 
 def _fused(job: job_lib.Job) -> hlo_pb2.HloModuleProto:
-  """The module that others go on from."""
+  """The fused module from which other compiles continue."""
   scheduled, fused = fused_lib.from_the_beginning(job)
   assert scheduled is not None and fused is not None
   return fused
@@ -225,7 +225,7 @@ def test_dumps_for_a_job_are_not_in_the_way(lowered, monkeypatch):
 
 
 def _sent(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
-  """What a worker gets for a schedule."""
+  """The job of a worker for a schedule."""
   return _job(lowered, _asked(lowered, {**_ESTIMATES, **options}))
 
 

@@ -124,7 +124,7 @@ def step_args(_):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Has `contexts.py`, and a package with `training.at_import`."""
+  """A folder with `contexts.py`, and a package with `training.at_import`."""
   folder = tmp_path_factory.mktemp("program")
   (folder / "contexts.py").write_text(_STEPS)
   package = folder / "training_of_a_user"

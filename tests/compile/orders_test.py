@@ -53,7 +53,7 @@ def _fsdp_loss(params: Params, x: jax.Array) -> jax.Array:
 
 
 def _scanned_loss(params: Params, x: jax.Array) -> jax.Array:
-  """As `_fsdp_loss`, in a loop, whose body is a computation of its own."""
+  """Like `_fsdp_loss`, in a loop, whose body is a separate computation."""
 
   def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
     return x + jnp.tanh(x @ jax.lax.all_gather(w, "x", tiled=True)), None
@@ -94,7 +94,7 @@ def _on_cpus(loss: str) -> target_lib.StepTarget:
 
 @functools.cache
 def _scheduled_on_cpus(loss: str) -> hlo.Module:
-  """The step as XLA:CPU shows it to a pass behind its scheduler."""
+  """The step at a pass after XLA:CPU's scheduler."""
   target = _on_cpus(loss)
   seen: list[hlo.Module] = []
 

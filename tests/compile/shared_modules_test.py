@@ -86,7 +86,7 @@ def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(h100s):
 
 
 def _operand_bytes(name: str) -> dict[str, int]:
-  """What a step hands to its collectives, by kind."""
+  """The operand bytes of a step's collectives, by kind."""
   cluster = cluster_lib.parse("1x4xh100")
   scheduled = load.load(str(path_of(name)), cluster).schedule()
   total: collections.Counter[str] = collections.Counter()

@@ -191,7 +191,7 @@ def test_workers_end_with_a_parent_that_is_killed():
 
 
 def _scheduled(module: hlo.Module) -> list[str]:
-  """The instructions that run one by one, but for what is inside kernels."""
+  """The instructions that run one by one, without those inside kernels."""
   return [
     f"{instruction.name} {instruction.opcode} {instruction.shape}"
     for computation_id, computation in module.computations.items()
@@ -302,7 +302,7 @@ def _check_goes_on(
   dropped: config_lib.XlaConfig,
   wanted: config_lib.XlaConfig,
 ) -> None:
-  """One that takes for ever is dropped, and does not get its five minutes."""
+  """An endless compile is dropped, and does not get its five minutes."""
   _stop_worker(pool)
   stopped_s = time.monotonic()
   with target.started([dropped]):
@@ -397,7 +397,7 @@ def test_what_one_command_compiled_another_one_finds(
 
 
 def _written(num_lines: int, function: str) -> Step:
-  """A step below so many lines of its file."""
+  """A step below this many lines of its file."""
   text = num_lines * "\n" + f"step = lambda x: jax.numpy.{function}(x) + 1\n"
   found: dict[str, Any] = {"jax": jax}
   exec(compile(text, "step.py", "exec"), found)

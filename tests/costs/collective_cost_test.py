@@ -47,7 +47,7 @@ def _key(
 
 @st.composite
 def calls(draw: st.DrawFn):
-  """A key, a setting that NCCL can run it by, and a cluster."""
+  """A key, a setting with which NCCL can run it, and a cluster."""
   cluster = draw(clusters)
   key = _key(
     draw(st.sampled_from(_KINDS)), draw(st.integers(1, 2**33)), cluster

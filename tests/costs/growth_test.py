@@ -46,7 +46,7 @@ _SIZES = tuple(int(2 ** (half / 2)) // 512 * 512 for half in range(32, 67))
 
 @dataclasses.dataclass(frozen=True)
 class _Point:
-  """A collective under NCCL's choice; its bytes alone on their links."""
+  """A collective under NCCL's choice, and the link time of its bytes alone."""
 
   key: collective_lib.TuningKey
   setting: collective_lib.Setting
@@ -66,7 +66,7 @@ def _point(cluster: cluster_lib.Cluster, kind: str, num_bytes: int) -> _Point:
 
 
 def _curves(name: str) -> Iterator[list[_Point]]:
-  """A cluster's points, by kind and in order of size."""
+  """A cluster's points by kind, in order of size."""
   cluster = cluster_lib.parse(name)
   for kind in _KINDS:
     yield [_point(cluster, kind, num_bytes) for num_bytes in _SIZES]

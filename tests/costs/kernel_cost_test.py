@@ -318,7 +318,7 @@ _CONVOLUTION = (
 
 @pytest.fixture(name="product_us")
 def fixture_product_us(h100s, scheduled) -> Callable[..., float]:
-  """The run time of a product's kernel, with all that is around it."""
+  """The predicted run time of a product's kernel, from a compile of it."""
   place = jax.sharding.SingleDeviceSharding(h100s[0])
 
   def product_us(

@@ -206,7 +206,7 @@ def test_what_was_measured_is_surer_than_what_is_predicted(fsdp_scan):
   predicted = step_lib.of_module(fsdp_scan, H100S)
 
   def width(priced: step_lib.Step, part: str) -> float:
-    """How far apart the scenarios of a part are, over the step."""
+    """The spread of a part's scenarios, relative to the step."""
     found = uncertainty.times(priced, priced.default)
     times_us = [us for s, us in found.by_scenario.items() if s.part == part] + [
       found.mean_us

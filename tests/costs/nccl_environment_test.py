@@ -20,7 +20,7 @@ _MIB = 2**20
 
 @pytest.fixture(autouse=True)
 def _no_file(monkeypatch):
-  """Whatever the files of this machine say."""
+  """Ignores the configuration files of this machine."""
   monkeypatch.setenv("NCCL_CONF_FILE", "/none")
 
 

@@ -203,7 +203,7 @@ def _ring_us(
   channels: int,
   kind: str = "all-gather",
 ) -> float:
-  """A collective of few bytes."""
+  """A collective with few bytes."""
   key = tuning_key(cluster, kind, 64 * 2**10)
   setting = nccl.Setting(
     algorithm="ring",

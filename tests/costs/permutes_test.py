@@ -63,7 +63,7 @@ def _rings(num_devices: int, size: int) -> list[tuple[int, int]]:
 
 
 def _lone(step: step_lib.Step) -> tuple[int, float]:
-  """The channels of the only key, and how long it takes."""
+  """The channels and the time of the only key."""
   (key,) = step.keys
   setting = step.default[key]
   return setting.num_channels, step.predict(key, setting).time_us

@@ -137,7 +137,7 @@ def test_a_replay_of_a_few_parts(text, costs, step_us, expected):
 def _on_two_streams(
   *words: str, costs: timeline.Costs = TWICE
 ) -> timeline.Timeline:
-  """As `_program`, with what has a dot in its name on a stream of its own."""
+  """Like `_program`; names with a dot have their own stream."""
   made: dict[str, collectives_lib.Collective] = {}
   parts: list[program_lib.Part] = []
   for word in words:

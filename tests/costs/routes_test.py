@@ -79,7 +79,7 @@ def _asked(**options: object) -> routes.Asked:
 
 
 def _costs(step: step_lib.Step) -> dict[str, tuple[str, int]]:
-  """By kind: what runs it, and in how many SMs."""
+  """By kind: what runs it, and its number of SMs."""
   return {
     key.kind: (route.by, route.cost.num_channels)
     for key, route in step.routes.items()

@@ -103,7 +103,7 @@ def _num_nodes(
 
 
 def _beside_us(step: step_lib.Step) -> float:
-  """How long collectives within nodes and between them run side by side."""
+  """The time that collectives within and between nodes run side by side."""
   recorded = recorder.record(step.program, step.costs(step.default))
   nodes = {c.name: _num_nodes(step, c) > 1 for c in step.analysis.collectives}
   ran = [s for s in recorded.slices if s.kind == "collective"]

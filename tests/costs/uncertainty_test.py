@@ -42,7 +42,7 @@ def _gathers(
   *,
   size: int,
 ) -> hlo.Module:
-  """All-gathers of so many arrays, and what runs beside each."""
+  """All-gathers of this many arrays, and the kernels beside each."""
   lines = [f"p = f32[{size},{size}] parameter(0)"]
   for i, (sizes, beside) in enumerate(zip(sizes_bytes, kernels, strict=True)):
     start, done = hlo_text.all_gather(f"all-gather.{i}", *sizes)
@@ -245,7 +245,7 @@ def test_one_node_has_no_network_to_be_wrong_about():
 def _gains_us(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> list[float]:
-  """Over NCCL's own choices, in each scenario."""
+  """Step times over those of NCCL's own choices, in each scenario."""
   before = uncertainty.times(step, step.default)
   after = uncertainty.times(step, configuration)
   return [

@@ -52,7 +52,7 @@ def _step(
 
 @pytest.fixture(scope="module")
 def reduced(h100s, scheduled):
-  """Compiles the sum of an array of so many bytes over eight H100s."""
+  """Compiles the sum of an array of this many bytes over eight H100s."""
 
   def compile_(num_bytes: int, **options: object) -> hlo.Module:
     rows, whole = (

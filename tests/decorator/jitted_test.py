@@ -42,7 +42,7 @@ class _Mode:
   num_calls: int
 
   def num_tuned(self, step: Any) -> int:
-    """Signatures that were tuned."""
+    """The number of tuned signatures."""
     return len(step.tunings) or step.report().count("  now: ")
 
 

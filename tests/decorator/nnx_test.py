@@ -90,7 +90,7 @@ def values(both: tuple[Model, nnx.Optimizer]) -> list[bytes]:
 
 @pytest.fixture
 def tuned_names(monkeypatch) -> list[str]:
-  """Compiles in place of tuning; the list holds what would be tuned."""
+  """Compiles instead of tuning; the list has the targets."""
   names: list[str] = []
 
   class Compiled:

@@ -36,7 +36,7 @@ import strands_step
 
 @pytest.fixture(scope="module")
 def fsdp_plan(tmp_path_factory) -> str:
-  """A plan for `fsdp_step`, for one that is called with a batch of 16."""
+  """A plan for `fsdp_step` with a batch of 16."""
   tuned = tune_predicted(fsdp_step())
   tuned(fresh_state(), sharded(16, WIDTH))
   plan = dataclasses.replace(

@@ -46,7 +46,7 @@ _TRAIN = pathlib.Path(__file__).parents[2] / "examples/llama/train.py"
 
 @pytest.fixture(scope="module")
 def tuned() -> Any:
-  """A step that was tuned at its first call, and the config compiled last."""
+  """A step tuned at its first call, and the last compiled config."""
   with pytest.MonkeyPatch.context() as patched:
     asked = configs_compiled(patched)
     step = tune_predicted(fsdp_step())
@@ -204,7 +204,7 @@ def test_jax_does_not_tell_what_executables_with_refs_return():
 
 
 class _JittedElsewhere:
-  """Has what the step of another library has that jits."""
+  """Looks like a step of another library that uses jit."""
 
   def __call__(self, x: jax.Array) -> jax.Array:
     return x + 1

@@ -52,7 +52,7 @@ def _train(
 
 
 def _as_written(case: step_lib.Case) -> Any:
-  """What a case's step comes to in no form."""
+  """The result of a case's step as written."""
   are_whole = case.strands in ("rotated", "paired")
   strands = "rotated" if are_whole else "merged"
   return _trained_as_written(dataclasses.replace(case, strands=strands))

@@ -59,7 +59,7 @@ def test_trials_that_take_too_long_are_ended_and_said():
 
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory) -> dict[str, dict[str, Any]]:
-  """What the command finds where much is broken, by name."""
+  """The command's findings if much is broken, by name."""
   folder = tmp_path_factory.mktemp("sick")
   (folder / "file").write_text("")
   (folder / "nccl.c").write_text(_VERSION)

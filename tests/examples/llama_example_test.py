@@ -45,7 +45,7 @@ def step_on(mesh: str, **kwargs: str) -> tuple[Any, Any]:
 
 @functools.cache
 def initial_state() -> Any:
-  """Parameters and the rest on the host: the same for every mesh."""
+  """A state on the host, the same for every mesh."""
   _, (state_spec, _) = step_on(MESHES[0])
   state = step_lib.init_state(train.model_of, state_spec, model="tiny")
   return jax.device_get(state)

@@ -40,7 +40,7 @@ _each_case = pytest.mark.parametrize(("size", "mesh", "layers"), _CASES)
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """For one device and step."""
+  """Totals for one device and step."""
 
   gathered_bytes: int
   scattered_bytes: int

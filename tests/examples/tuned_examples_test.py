@@ -68,7 +68,7 @@ def _gpt_losses(*, tune: bool) -> tuple[Iterator[float], Any]:
 def _until_searched(
   losses: Iterator[float], proposer: live_step.Proposer
 ) -> list[float]:
-  """Trains for some steps, and on until a search knows of the profile."""
+  """Trains for some steps, and then until a search has the profile."""
   losses = itertools.islice(losses, _MOST_STEPS)
   trained = list(itertools.islice(losses, _NUM_STEPS))
   while not proposer.measured:
@@ -78,7 +78,7 @@ def _until_searched(
 
 @pytest.fixture(autouse=True)
 def proposer() -> Iterator[live_step.Proposer]:
-  """Proposes nothing, so that all that is run has the same bits."""
+  """Proposes nothing, so that all results have the same bits."""
   proposer = live_step.Proposer({})
   with live_step.proposed_by(proposer):
     yield proposer

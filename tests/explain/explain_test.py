@@ -76,7 +76,7 @@ def _two(p, q, x, b, c):
 
 
 def _combined(p, q, thin, c, d, k):
-  """Two gathers that XLA combines, of which C needs one and D the other."""
+  """Two gathers that XLA combines; C needs one, and D the other."""
   first, second = _gather("g", p), _gather("g", q)
   return (
     _product("C", first, c),

@@ -21,7 +21,7 @@ _OURS = f"--{_NAME}=4"
 def _change(
   folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> environment.Own:
-  """What a program changes that JAX has not started in."""
+  """The changes of a program in which JAX has not started."""
   monkeypatch.setattr(own_flags.request, "has_started", lambda: False)
   file = folder / "train.py"
   file.write_text(f"import os\n{text}\n")

@@ -50,7 +50,7 @@ def _batch_of(dtype: Any = jnp.float32, size: int = _BATCH) -> Any:
 
 
 def _per_element(params: Any, batch: Any) -> jax.Array:
-  """The loss of each element, with some use of every leaf."""
+  """The loss of each element, which uses every leaf."""
   h = jnp.tanh(batch["x"] @ params["hidden"][0])
   picked = jnp.take_along_axis(h, batch["label"][:, None], axis=1)[:, 0]
   return batch["scale"] * jnp.square(h @ params["out"] - picked)

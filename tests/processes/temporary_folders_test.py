@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch) -> Any:
 
 @pytest.fixture
 def holder() -> Any:
-  """Starts processes that make a folder, and hold it until they are killed."""
+  """Starts processes that make a folder and keep it until they are killed."""
   with contextlib.ExitStack() as stack:
 
     def start() -> tuple[Callable[[], None], pathlib.Path]:

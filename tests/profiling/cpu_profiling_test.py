@@ -28,7 +28,7 @@ _NUM_STEPS = 3
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """What jax.profiler wrote of a few steps that gather and reduce."""
+  """A jax.profiler trace of a few steps that gather and reduce."""
   jitted, shapes = strands_step.lowerable(jax.devices(), num_rows=64)
   lowered = jitted.lower(*shapes)
   step = lowered.compile(compiler_options=quick.as_users_compile())
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _another_step(depth: int) -> jax.stages.Compiled:
-  """A program of the traced one's name, that lives in the same process."""
+  """Another program with the traced one's name, in the same process."""
 
   @jax.jit
   def step(x: jax.Array) -> jax.Array:
@@ -126,7 +126,7 @@ def test_a_product_on_other_threads_ends_when_it_is_read(profile):
   )
 
   def end_us(until_us: float) -> float:
-    """When the product ends that was done by then at the latest."""
+    """The end of the product if it was done by `until_us` at the latest."""
     left = dataclasses.replace(launch, until_us=until_us)
     launches = (*device.launches[:index], left, *device.launches[index + 1 :])
     devices = (dataclasses.replace(device, launches=launches), *others)

@@ -52,7 +52,7 @@ def run_of(module: hlo.Module, late_us: Sequence[float]) -> simulated_run.Run:
 
 
 def _serialized(kernels: Sequence[xspace_text.Kernel], **fields: Any) -> bytes:
-  """The profile of a process that ran these on its GPU."""
+  """The profile of a process that ran these kernels on its GPU."""
   process = xspace_text.Process(devices=[kernels], **fields)
   return xspace_text.serialized(process)
 
@@ -62,7 +62,7 @@ def profile_of(
   ranks: Sequence[Sequence[xspace_text.Kernel]],
   starts_ns: Sequence[int | None] | None = None,
 ) -> profile_lib.Profile:
-  """The profile of ranks, a process each or all in one."""
+  """The profile of ranks, in separate processes or in one."""
   if starts_ns is None:
     process = xspace_text.Process(devices=ranks, module=module)
     serialized = {"host": xspace_text.serialized(process)}

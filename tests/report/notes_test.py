@@ -71,7 +71,7 @@ def _said(*arguments: str) -> str:
 
 
 def _at(step: str) -> str:
-  """The line of what a step does, as reports name it."""
+  """The source line of an operation, in the form of reports."""
   before, _, _ = _STEPS.partition(f"def {step}(")
   return f"(steps.py:{before.count(chr(10)) + 2})"
 

@@ -185,7 +185,7 @@ def _text(table: object, width: int = 200) -> str:
 
 
 def _shown(tuning: tuning_lib.Tuning, *, is_verbose: bool = False) -> str:
-  """What a terminal shows of a tuning, however its lines break."""
+  """The terminal's text for a tuning, regardless of line breaks."""
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=200)
   terminal.show_tuning(console, tuning, [], is_verbose=is_verbose)

@@ -37,7 +37,7 @@ _BEFORE = re.compile(r"^(?:[A-Z_]+=(?:\"[^\"]*\"|\S*) )*(lagom-xla .*)$")
 
 
 def _in_blocks(text: str) -> Iterator[str]:
-  """Lines of code that stand alone."""
+  """Code lines outside of sentences."""
   for kind, block in _BLOCK.findall(text):
     if kind in ("", "sh"):
       yield from block.replace("\\\n", "").splitlines()
@@ -59,7 +59,7 @@ _parser = functools.cache(main.parser)
 
 
 def _refusal(words: list[str]) -> str:
-  """What lagom-xla would say of a command line; "" where it takes it."""
+  """The error of lagom-xla for a command line; "" if it is valid."""
   said = io.StringIO()
   with contextlib.redirect_stderr(said):
     try:
@@ -165,7 +165,7 @@ _NOT_OURS = frozenset(
 
 @functools.cache
 def _tree() -> tuple[str, ...]:
-  """Paths of all files and folders, from the root on."""
+  """Paths of all files and folders, relative to the root."""
   return tuple(
     path.relative_to(ROOT).as_posix()
     for name in _FOLDERS
@@ -175,7 +175,7 @@ def _tree() -> tuple[str, ...]:
 
 
 def _named(text: str) -> Iterator[str]:
-  """The paths in code, as a reader would look for them."""
+  """The paths in code, as readers would look for them."""
   for code in _CODE.findall(text):
     for word in code.split():
       word = word.partition(":")[0].removeprefix("--out=")
@@ -184,7 +184,7 @@ def _named(text: str) -> Iterator[str]:
 
 
 def _is_there(name: str, page: pathlib.Path = ROOT / "README.md") -> bool:
-  """Whether a path ends so, from the root or from the folder that is meant."""
+  """Whether a path exists, from the root or from the folder it refers to."""
   if name.startswith(".."):
     return (page.parent / name).exists()
   name = name.replace("NAME", "*")

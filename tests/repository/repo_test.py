@@ -51,7 +51,7 @@ def _walked_files() -> list[str]:
 
 
 def _files() -> set[str]:
-  """Names, relative to the root, of every file; links are seen through."""
+  """Names of all files, relative to the root; follows links."""
   try:
     names = _git_files() if (_ROOT / ".git").exists() else _walked_files()
   except (FileNotFoundError, subprocess.CalledProcessError):

@@ -29,7 +29,7 @@ _TIMEOUT_S = 300
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-  """Where the reader is, with the commands of an installation on the PATH."""
+  """The reader's folder, with the installed commands on the PATH."""
   folder = tmp_path_factory.mktemp("tutorial")
   for name, runs in (("lagom-xla", " -m lagom_xla"), ("python", "")):
     command = folder / "bin" / name
@@ -43,7 +43,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def printed(folder) -> dict[str, str]:
-  """What every command of the page printed, in the order of the page."""
+  """The output of every command, in the order of the page."""
   if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
   unset = ("JAX_", "XLA_", "TF_CPP_", "LAGOM_XLA_")

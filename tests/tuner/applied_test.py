@@ -95,7 +95,7 @@ _TARGET = fake_target.FakeTarget(
 
 @pytest.fixture(scope="module")
 def tuned() -> Tune:
-  """Tunings of a step that the plugin makes fastest with other options."""
+  """Tunings of a step with other best options with the plugin."""
   with mock.patch.object(arms, "known", return_value=arms.Known(arms=())):
     tunings = {a: tuner.tune(_TARGET, applied=a) for a in ("flags", "env")}
     tunings["all"] = tuner.tune(_TARGET)
@@ -140,7 +140,7 @@ def test_options_that_pay_with_their_cap_alone_are_found(applied):
 def test_no_plan_with_the_plugin_is_behind_one_without(
   kernels_us, gathered, hides
 ):
-  """Of the same schedules, whichever of them hides the gather."""
+  """Tunings of the same schedules, either of which hides the gather."""
   default, early, combined = (
     _module(us, 1.0, hides=hide, gathered_bytes=gathered)
     for us, hide in zip(kernels_us, hides, strict=True)

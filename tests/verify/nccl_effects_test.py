@@ -21,7 +21,7 @@ _H100 = cluster_lib.parse("1x8xh100")
 
 @pytest.fixture(scope="module")
 def step(fsdp_unrolled) -> step_lib.Step:
-  """One all-gather, one reduce-scatter of nine tensors each; an all-reduce."""
+  """An all-gather and a reduce-scatter of nine tensors each; an all-reduce."""
   return step_lib.of_module(fsdp_unrolled, _H100)
 
 

@@ -77,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def weak(h100s: Sequence[jax.Device], page: pathlib.Path) -> dict[str, Any]:
-  """The step with as many rows on each device, on one, two and four nodes."""
+  """The step with equal rows per device, on one, two and four nodes."""
   (page.parent / "weak.py").write_text(_WEAK)
   (page.parent / "whatif_batch.py").write_text("class Batch(tuple): pass\n")
   outcome = run(
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_is_said_in_one_line(
 def _of_module(
   module: hlo.Module, *, stops_at: str = "", num_ahead: int = 0
 ) -> tuple[list[str], errors.Stopped | None, list[str]]:
-  """Of a module on four clusters: which have rows, and what happened when."""
+  """For a module on four clusters: which have rows, and the order of events."""
   events: list[str] = []
 
   def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
@@ -479,7 +479,7 @@ def test_a_terminal_gets_80_columns_with_all_clusters() -> None:
 def _told(
   steps_us: Sequence[float], flops: Sequence[float], **options: Any
 ) -> comparison_lib.Comparison:
-  """A comparison of points from one node on, each of twice the last's."""
+  """A comparison of points, starting at one node and doubling."""
   points = [
     _row("8xh100", 2**i, us=us, flops=count)
     for i, (us, count) in enumerate(zip(steps_us, flops, strict=True))

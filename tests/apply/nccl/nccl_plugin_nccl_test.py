@@ -32,7 +32,7 @@ _ORACLE = pathlib.Path(__file__).parents[4] / "shared/tools/nccl_oracle/run.sh"
 def _oracle(
   plugin: pathlib.Path | None, table: pathlib.Path, **env: str
 ) -> dict[str, str]:
-  """What NCCL 2.32.3 says of each case on one node of eight H100s."""
+  """NCCL 2.32.3's choice in each case, on one node of eight H100s."""
   library = os.environ.get("LAGOM_XLA_TEST_NCCL", "")
   if not _ORACLE.is_file():
     pytest.skip("no shared/tools/nccl_oracle beside the repository")
@@ -70,7 +70,7 @@ def nccls_own(plugin, tmp_path_factory) -> dict[str, str]:
 
 
 def _only(version: str, folder: pathlib.Path) -> pathlib.Path:
-  """The plugin with one interface, as an older NCCL sees it."""
+  """The plugin with only one interface, as for an older NCCL."""
   script = folder / f"{version}.map"
   script.write_text(f"{{ global: ncclTunerPlugin_{version}; local: *; }};")
   return build.compile_to(

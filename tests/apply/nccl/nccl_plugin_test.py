@@ -64,7 +64,7 @@ def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_choice_is_the_tables(plugin, tmp_path_factory, data):
-  """Many rules, against a search in the list of them."""
+  """Compares many rules with a search through their list."""
   rules = data.draw(
     tuner_plugin.rules(
       num_ranks=st.sampled_from((8, 16)),

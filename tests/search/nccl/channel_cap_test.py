@@ -52,7 +52,7 @@ def test_there_is_no_cap_where_none_helps(gathers: list[list[int]]):
 
 
 def _assured_us(step: step_lib.Step) -> dict[int, float]:
-  """What is sure of the gain of each cap."""
+  """The sure part of each cap's gain."""
   default = uncertainty.times(step, step.default)
   most = max(setting.num_channels for setting in step.default.values())
   found = {}

@@ -20,7 +20,7 @@ _MIB = 2**20
 
 
 def _gather(name: str, mib: int, kernels_us: Sequence[float] = ()) -> str:
-  """An all-gather of `mib` in all, beside kernels of these times."""
+  """An all-gather of `mib` in total, beside kernels with these times."""
   return _beside(
     name,
     mib,
@@ -40,7 +40,7 @@ def _plain_gather(name: str, mib: int) -> str:
 
 
 def _step(*parts: str, loop: tuple[int, str] | None = None) -> step_lib.Step:
-  """A step of these parts; "LOOP" in one of them is where a loop stands."""
+  """A step with these parts; "LOOP" in one of them marks a loop."""
   num_trips, body = loop or (1, "")
   entry = "\n".join(parts).replace(
     "LOOP",
@@ -73,7 +73,7 @@ condition {{
 
 
 def _beside(outer: str, outer_mib: int, inner: str) -> str:
-  """An all-gather that these parts are beside."""
+  """An all-gather with these parts beside it."""
   start, done = hlo_text.all_gather(outer, outer_mib * _MIB)
   return "\n".join([start, inner, done])
 

@@ -69,7 +69,7 @@ def _search(
   *configs: config_lib.XlaConfig,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """A search of orders that goes on from the default and these configs."""
+  """A search for orders, starting from the default and these configs."""
   evaluate = functools.partial(
     evaluation.evaluate_or_raise,
     target=target,
@@ -140,7 +140,7 @@ def test_a_step_with_one_strand_has_nothing_to_align(
 
 
 def _loop(carried: Sequence[str], body: str) -> hlo.Module:
-  """A step that is a loop with this body, of what it carries, "t"."""
+  """A step with a loop with this body; "t" are its carries."""
   types = f"({', '.join(carried)})"
   return hlo_text.load(
     f"""
@@ -185,7 +185,7 @@ def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
 
 
 def _two_strands() -> hlo.Module:
-  """A loop in whose body each strand waits for its gather and its kernel."""
+  """A loop whose two strands each wait for their gather and kernel."""
   strands = "\n".join(
     f"""
     {name} = f32[262144] get-tuple-element(t), index={index}

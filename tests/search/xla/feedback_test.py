@@ -54,7 +54,7 @@ def profile_of(module: hlo.Module) -> str:
 
 
 def text(costs_us: Mapping[str, float]) -> str:
-  """A profile in the protocol buffers' own syntax, one field a line."""
+  """A profile in protobuf's text format, with one field per line."""
   return "".join(
     f'costs {{\n  name: "{name}"\n  cost_us: {cost_us}\n}}\n'
     for name, cost_us in costs_us.items()
@@ -260,12 +260,12 @@ def _target(*kernels_us: float) -> target_lib.Target:
 
 
 def _search(*kernels_us: float) -> candidates.Search:
-  """Of the target with these kernels."""
+  """The feedback for the target with these kernels."""
   return joint.search(_target(*kernels_us), seconds=0, in_process=True)
 
 
 def _kernels(config: config_lib.XlaConfig) -> list[str]:
-  """The kernels whose costs XLA's scheduler is fed."""
+  """The kernels whose costs XLA's scheduler gets."""
   costs_us = scheduler_profile.costs_us(config.scheduler_profile or "")
   return [name for name in costs_us if name.startswith("kernel")]
 

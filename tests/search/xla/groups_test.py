@@ -28,7 +28,7 @@ LowerStep = Callable[..., jax.stages.Lowered]
 
 
 def _target(lowered: jax.stages.Lowered) -> target_lib.Target:
-  """A step with inputs of its own, for which no JAX refuses groups."""
+  """A step that donates nothing, for which every JAX allows groups."""
   module = compiles.target(lowered).identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
@@ -43,7 +43,7 @@ def _target(lowered: jax.stages.Lowered) -> target_lib.Target:
 def _search(
   lowered: jax.stages.Lowered, until_s: float = math.inf, **options: bool
 ) -> list[candidates.Candidate]:
-  """All that has groups of its own, every collective alone first."""
+  """All configs with groups, first the one without combining."""
   evaluate = functools.partial(evaluation.evaluate, target=_target(lowered))
   default = evaluate(config_lib.XlaConfig(options=options))
   assert isinstance(default, candidates.Candidate), default.reason
@@ -67,7 +67,7 @@ def tried(
 
 
 def _labels(candidate: candidates.Candidate) -> Counter[tuple[str, ...]]:
-  """What each scheduled collective holds, with how many of them do."""
+  """The contents of scheduled collectives, with their number."""
   module = candidate.step.analysis.module
   groups = candidate.config.combine_groups
   assert groups is not None
@@ -75,7 +75,7 @@ def _labels(candidate: candidates.Candidate) -> Counter[tuple[str, ...]]:
 
 
 def _kinds(alone: candidates.Candidate) -> dict[str, str]:
-  """Kinds by label, in the order in which they are first started."""
+  """Kinds by label, in the order of first starts."""
   module = alone.step.analysis.module
   labels = combine.labels(module)
   return {

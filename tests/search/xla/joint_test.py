@@ -43,7 +43,7 @@ _TOGETHER = gather_steps.module([64 * KIB] * 8, kernels_us=3.0)
 
 
 def _combines(config: config_lib.XlaConfig) -> hlo.Module:
-  """What XLA does: beyond the default, eight all-gathers become one."""
+  """XLA's result: with other options, eight all-gathers become one."""
   threshold = int(config.options.get(_GATHER, 0))
   return _TOGETHER if threshold > table.DEFAULT_BYTES else _APART
 
@@ -174,7 +174,7 @@ def test_a_step_whose_time_is_no_longer_known_is_refused(known_before: bool):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Recorded(fake_target.FakeTarget):
-  """A target that writes down which configs are begun, and let go of."""
+  """A target that records which configs are started and dropped."""
 
   workers: int
   ahead: list[config_lib.XlaConfig] = dataclasses.field(default_factory=list)
@@ -246,7 +246,7 @@ def test_arms_are_begun_together():
 
 
 def _found(search: candidates.Search) -> list[object]:
-  """All that was tried, in order, with what came of it."""
+  """All candidates in order, with their outcome."""
   return [
     (c.config, c.reason)
     if isinstance(c, candidates.Refused)
@@ -293,7 +293,7 @@ def test_what_workers_found_gets_xlas_own_names_and_keeps_the_rest(
   def both(
     target: target_lib.Target, without_plugin: channel_cap.WithoutPlugin | None
   ) -> tuple[candidates.Candidate, candidates.Candidate]:
-    """A candidate, and what is made of it from the beginning."""
+    """A candidate, and its compile from the beginning."""
     found = evaluation.evaluate_or_raise(
       second, target=target, without_plugin=without_plugin
     )

@@ -46,13 +46,13 @@ def _worth_trying(step: step_lib.Step) -> list[knobs.Value]:
 
 
 def _offered(step: step_lib.Step, name: str) -> list[object]:
-  """The values of an option that are worth trying, in their order."""
+  """The values of an option to try, in order."""
   values = (value.options.get(name) for value in _worth_trying(step))
   return [value for value in values if value is not None]
 
 
 def _installed(name: str, value: object) -> dict[str, object]:
-  """An option of any version as the installed jaxlib has it."""
+  """An option of any version, under the installed jaxlib's name."""
   fitted = xla_options.translate(name, value)
   assert not isinstance(fitted, str), fitted
   return dict([fitted])

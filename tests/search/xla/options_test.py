@@ -260,7 +260,7 @@ def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
 def test_a_plan_is_no_slower_for_any_of_its_options(
   times_us: dict[str, int],
 ) -> None:
-  """Whatever options do together, of which a recipe sets three."""
+  """Any joint effect of options, of which a recipe sets three."""
   times_us = {"": 320, "abc": 310, **times_us}
 
   def takes_us(config: config_lib.XlaConfig) -> int:

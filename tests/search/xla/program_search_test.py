@@ -135,14 +135,14 @@ _APART = form_lib.Form(keyed=True)
 
 
 def _combining(config: config_lib.XlaConfig) -> hlo.Module:
-  """A step of which XLA makes one gather of many, with no keys."""
+  """A step of whose gathers XLA makes one, without keys."""
   combined = [1] * 8 if config.program.keyed else [8]
   is_written = config.program.is_as_written
   return formed_target.module([500.0 if is_written else 450.0], combined)
 
 
 def _slow(config: config_lib.XlaConfig) -> hlo.Module:
-  """A step whose kernels alone take longer in a form."""
+  """A step whose kernels take longer in a form, but nothing else."""
   kernels_us = 500.0 if config.program.is_as_written else 900.0
   return formed_target.module([kernels_us], [1] * 8)
 
@@ -179,7 +179,7 @@ def test_forms_that_make_the_same_program_are_compiled_once():
 
 
 def _options(*forms: form_lib.Form) -> list[dict[str, object]]:
-  """Options that the last of these forms is compiled with."""
+  """The options with which the last of these forms is compiled."""
   asked = formed_target.configs(_combining, acts(*forms), seconds=60)
   return [dict(c.options) for c in asked if c.program == forms[-1]]
 
