@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
 import sys
 import time
 import types
 from typing import Any, NoReturn
+
+from absl import logging as absl_logging
 
 from lagom_xla import cli
 from lagom_xla import errors
@@ -103,10 +106,18 @@ def _quiet() -> Iterator[None]:
     if not isinstance(value, errors.Stopped):
       uncaught(kind, value, trace)
 
+  # Libraries log the exceptions that they drop, as JAX does of its plugins'.
+  def is_logged(record: logging.LogRecord) -> bool:
+    _, value, _ = record.exc_info or (None, None, None)
+    return not isinstance(value, errors.Stopped)
+
   sys.unraisablehook, sys.excepthook = say_dropped, print_uncaught
+  handler = absl_logging.get_absl_handler().python_handler
+  handler.addFilter(is_logged)
   try:
     yield
   finally:
+    handler.removeFilter(is_logged)
     sys.unraisablehook, sys.excepthook = unraisable, uncaught
 
 

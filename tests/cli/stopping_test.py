@@ -166,6 +166,24 @@ def test_a_stop_that_an_extension_prints_is_not_shown(capsys):
   assert "Ctrl-C" in printed(errors.Stopped("Ctrl-C", 130))
 
 
+def test_a_stop_that_a_library_logs_and_drops_costs_one_line(tmp_path):
+  # As JAX does while it loads its plugins.
+  file = tmp_path / "drops.py"
+  file.write_text(
+    "import logging, os, signal, time\n"
+    "def step(devices):\n"
+    "  try:\n"
+    "    os.kill(os.getpid(), signal.SIGINT)\n"
+    "    time.sleep(9)\n"
+    "  except Exception:\n"
+    "    logging.exception('The plugin failed')\n"
+    "  time.sleep(9)\n"
+  )
+  outcome = commands.run_process("inspect", f"{file}:step", _CLUSTER, "--quiet")
+  assert outcome.err == "lagom-xla: stopped by Ctrl-C.\n"
+  assert outcome.status == 128 + signal.SIGINT
+
+
 @pytest.mark.parametrize("place", ["import", "trace"])
 def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
   h100s, place, tmp_path
