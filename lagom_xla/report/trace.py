@@ -25,6 +25,7 @@ from lagom_xla.profiling import events as profiled_events
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.validation import whole_files
 
 Event = Mapping[str, Any]
 
@@ -118,7 +119,7 @@ def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
     # No timestamp, so that the same step makes the same file.
     data = gzip.compress(data, compresslevel=6, mtime=0)
   try:
-    path.write_bytes(data)
+    whole_files.write(path, data)
   except OSError as error:
     raise errors.OutputError(
       f"The trace {path} cannot be written: {error.strerror}."

@@ -89,12 +89,16 @@ def check_can_make(place: pathlib.Path) -> None:
 def write(path: pathlib.Path, content: bytes) -> None:
   """Writes a file atomically, and creates its folder if needed.
 
-  A symbolic link stays; its target is replaced.
+  A symbolic link stays; its target is replaced. Pipes and devices such as
+  /dev/stdout are written to.
 
   Raises:
     OSError: the file cannot be written, and is unchanged.
   """
   place = path.resolve()
+  if path.exists() and not path.is_file():
+    path.write_bytes(content)
+    return
   with scratch(place) as folder:
     fresh = folder / place.name
     fresh.write_bytes(content)

@@ -8,6 +8,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
+import re
 import sys
 from unittest import mock
 
@@ -17,7 +18,9 @@ import pytest
 
 import browser
 from commands import CLUSTER
+from commands import bash
 from commands import run
+from commands import write_hlo
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.apply import files
 from lagom_xla.costs import step as step_lib
@@ -153,6 +156,23 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
   outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
   assert outcome.status == 2
   assert outcome.err == f"lagom-xla: Cannot write {name}: {reason}.\n"
+
+
+def test_a_page_that_does_not_fit_leaves_the_one_before(
+  tmp_path: pathlib.Path,
+) -> None:
+  pytest.importorskip("plotly")
+  write_hlo(tmp_path)
+  (tmp_path / "page.html").write_text("before")
+  files = sorted(tmp_path.iterdir())
+  said = bash(
+    tmp_path,
+    f"ulimit -f 2000; $LAGOM inspect step.hlo {CLUSTER} --quiet"
+    " --report=page.html 2>&1 >/dev/null; echo $?",
+  )
+  assert re.fullmatch(r"lagom-xla: .*page\.html.*: File too large\.\n2\n", said)
+  assert (tmp_path / "page.html").read_text() == "before"
+  assert sorted(tmp_path.iterdir()) == files
 
 
 def test_with_a_profile_what_was_measured_is_shown_too(

@@ -19,6 +19,7 @@ from lagom_xla import validation
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.plan import beside
+from lagom_xla.validation import whole_files
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION: Final = 1
@@ -396,7 +397,7 @@ def save(text: str, path: pathlib.Path) -> None:
     OutputError: it cannot be written.
   """
   try:
-    path.write_text(text, encoding="utf-8")
+    whole_files.write(path, text.encode())
   except OSError as error:
     raise errors.OutputError(
       f"The report {path} cannot be written: {error.strerror}."
