@@ -40,6 +40,11 @@ _STEP_TIMEOUT_S = 1800.0
 _NUM_LINES = 16
 # Most hosts that a message names.
 _MAX_HOSTS = 4
+# JAX's settings that change which program a step becomes.
+_TRACED = (
+  *("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_default_prng_impl"),
+  *("jax_default_matmul_precision", "jax_threefry_partitionable"),
+)
 
 # Members that agreed, with their vote on a step, or None.
 _agreed: set[tuple[store_lib.Store, tuple[int, ...], bytes | None]] = set()
@@ -53,9 +58,9 @@ def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
   first collective. It compares the NCCL tuner plugin and its table, the NCCL
   settings that ranks choose by (including nccl.conf), the plan whose env.sh was
   sourced, the XLA_FLAGS that change compiles for GPUs (not dumps, for example),
-  and JAX's settings that reach XLA. XLA then reads its flags, but no device is
-  used. Once the check has passed, or in a job of one process, it returns at
-  once.
+  and JAX's settings that reach XLA or change how steps are traced, such as
+  jax_enable_x64. XLA then reads its flags, but no device is used. Once the
+  check has passed, or in a job of one process, it returns at once.
 
   Args:
     timeout_s: time to wait for the other processes, in seconds.
@@ -138,7 +143,8 @@ def vote(
   digest, options = _compiled(environ, handed)
   shown = {
     "host": socket.gethostname(),
-    "settings": {name: [it.value, it.reason] for name, it in entries.items()},
+    "settings": {name: [it.value, it.reason] for name, it in entries.items()}
+    | {name: [str(getattr(jax.config, name)), ""] for name in _TRACED},
     "digest": digest,
     "options": {name: [value, ""] for name, value in options.items()},
     "program": lowerings.lines_digests(lowered, _NUM_LINES) if lowered else [],

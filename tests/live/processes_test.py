@@ -193,6 +193,16 @@ def test_what_xla_flags_change_for_gpus_is_told_and_dumps_are_not():
   )
 
 
+def test_a_setting_of_jax_that_makes_another_program_is_told():
+  here = processes.vote({})
+  with jax.enable_x64(True):
+    there = processes.vote({})
+  said = processes.difference({0: here, 1: there}) or ""
+  assert "jax_enable_x64 is False in process 0" in said
+  assert "True in process 1" in said
+  assert processes.difference({0: here, 1: here}) is None
+
+
 def test_what_may_differ_between_nodes_is_not_told(monkeypatch):
   here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
   assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
