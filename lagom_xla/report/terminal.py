@@ -298,8 +298,9 @@ def _exposed(
     wait, lose = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
     runs = f", {one.executions} runs" if one.executions > 1 else ""
     others = f" and {one.num_others} like it" if one.num_others else ""
-    moves = f": {one.label.moves}," if one.label.moves else ""
+    moves = f": {one.label.moves}" if one.label.moves else ""
     source = f" from {one.label.source}" if one.label.source else ""
+    comma = "," if moves and source else ""
     why = one.why_waits or one.why_slows
     items.append(
       (
@@ -308,7 +309,9 @@ def _exposed(
           more=2 * _WIDE + 2,
         ),
         *layout.wrapped(
-          f"{one.label.name}{others}{moves}{source}. {why}", indent=4, more=0
+          f"{one.label.name}{others}{moves}{comma}{source}. {why}",
+          indent=4,
+          more=0,
         ),
       )
     )

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import pathlib
 import re
+from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ import rich.console
 import arm_steps
 from commands import CLUSTER
 from commands import HLO
+from commands import STEPS
 from commands import Outcome
 from commands import check_schema
 from commands import run
@@ -110,6 +112,19 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   assert whole.out.startswith(first)
   assert "What runs beside each collective" in whole.out
   assert re.search(r"(?m)^  steps\.py:\d+ *$", whole.out)
+
+
+def test_a_collective_without_a_source_line_is_told_in_a_whole_sentence(
+  h100s: list[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  steps: dict[str, Any] = {}
+  exec(STEPS, steps)
+  lowered = steps["step"].lower(*steps["step_args"](h100s))
+  text = re.sub(r", metadata=\{.*?\}", "", lowered.as_text(dialect="hlo"))
+  (tmp_path / "step.hlo").write_text(text)
+  outcome = run("inspect", str(tmp_path / "step.hlo"), CLUSTER)
+  said = " ".join(outcome.out.split())
+  assert re.search(r"all-gather-start: parameter w\S* f32\[[\d,]+\]\. \d", said)
 
 
 def test_where_nothing_can_be_gained_the_first_line_says_so(
