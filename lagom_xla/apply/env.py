@@ -76,8 +76,8 @@ UNSET_FOR_TABLE = f"""\
 if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
   echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS were unset: they would" \\
     "cap the channels in this plan's table." >&2
-fi
-unset {_CAP} NCCL_MAX_NCHANNELS"""
+  unset {_CAP} NCCL_MAX_NCHANNELS
+fi"""
 
 # Skipped if there is no Python here: the job may run one in a container.
 _OTHER_JAX = r"""
@@ -131,8 +131,9 @@ lagom_xla_files="$lagom_xla_line$(
   cat "${NCCL_CONF_FILE:-${HOME:-}/.nccl.conf}" /etc/nccl.conf 2>/dev/null
 )" || :
 lagom_xla_read() {
-  eval "lagom_xla_value=\"\${$1-}\""
-  if [ -z "$lagom_xla_value" ]; then
+  eval "lagom_xla_value=\"\${$1-\$lagom_xla_line}\""
+  if [ "$lagom_xla_value" = "$lagom_xla_line" ]; then
+    lagom_xla_value=
     case "$lagom_xla_files" in
       *"$lagom_xla_line$1="*)
         lagom_xla_value="${lagom_xla_files#*"$lagom_xla_line$1="}"

@@ -330,6 +330,10 @@ def test_nccls_files_are_looked_into(tmp_path, folder, shell, name):
   assert found["NCCL_MAX_CTAS"] == ""  # As no other value stands before 4.
   assert "NCCL's files have 4" in said
   assert "NCCL prefers NCCL_PROTO=Simple to" in said
+  # NCCL takes an empty variable before its files.
+  emptied = {"NCCL_MAX_CTAS": "", "NCCL_PROTO": ""}
+  found, said = shell.source(folder / "env.sh", shell=name, **there, **emptied)
+  assert (found.get("NCCL_MAX_CTAS", ""), said) == ("", "")
   file.write_text("NCCL_TUNER_PLUGIN=theirs\n")
   found, said = shell.source(folder / "env.sh", shell=name, **there)
   assert found.keys() == {"XLA_FLAGS"}
