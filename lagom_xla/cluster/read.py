@@ -15,7 +15,7 @@ add another name as an alias here.
 
 Networks are sold in Gbit/s and memory in TB/s, but files have 1e9 bytes per
 second. No other rule detects such a mistake, and it affects all predictions. So
-rates that are likely in another unit cause a warning.
+figures that are likely in another unit cause a warning.
 """
 
 from __future__ import annotations
@@ -44,26 +44,34 @@ if TYPE_CHECKING:
 # small. No two known GPUs' networks differ as much.
 _MOST_TIMES = 7.5
 _LEAST_TIMES = 1 / 500
+# The ends of figures' names -> their unit, and how to get from others to it.
+_UNITS = {
+  "gbps": "GB/s: divide Gbit/s by 8, multiply TB/s by 1,000",
+  "ghz": "GHz: divide MHz by 1,000",
+  "bytes": "bytes: multiply GB by 1e9",
+  "tflops": "1e12 operations per second: multiply PFLOP/s by 1,000",
+}
 
 
-def _unlikely_rates(
+def _unlikely_figures(
   given: object, base: object, name: str = ""
 ) -> Iterator[str]:
-  """Warns of rates in a file that are far from the known GPU's."""
+  """Warns of figures in a file that are far from the known GPU's."""
   if isinstance(given, dict) and isinstance(base, dict):
     for key in given:
       if key in base:
         where = f"{name}.{key}" if name else key
-        yield from _unlikely_rates(given[key], base[key], where)
+        yield from _unlikely_figures(given[key], base[key], where)
     return
   numbers = isinstance(given, (int, float)) and isinstance(base, (int, float))
-  if not (name.endswith("_gbps") and numbers):
+  found = re.search(rf"({'|'.join(_UNITS)})(\.\w+)?$", name)
+  if not (found and numbers):
     return
-  times = given / base
-  if not _LEAST_TIMES < times < _MOST_TIMES:
+  most = _MOST_TIMES if found[1] == "gbps" else 1 / _LEAST_TIMES
+  if not _LEAST_TIMES < given / base < most:
     yield (
       f"{name} is {given:,g}, but usually {base:,g} for this GPU. Is the unit"
-      " right? It is GB/s: divide Gbit/s by 8, multiply TB/s by 1,000."
+      f" right? It is {_UNITS[found[1]]}."
     )
 
 
@@ -208,14 +216,14 @@ def from_dict(raw: object, *, where: str) -> Cluster:
       range.
 
   Warns:
-    RuntimeWarning: a rate is likely in another unit.
+    RuntimeWarning: a figure is likely in another unit.
   """
   try:
     cluster = _from_dict(raw)
   except validation.InvalidError as e:
     raise errors.ClusterError(f"{where}: {e}") from e
   assert isinstance(raw, dict)  # Or it would have been refused.
-  for warning in _unlikely_rates(*_base_of(raw)):
+  for warning in _unlikely_figures(*_base_of(raw)):
     warnings.warn(f"{where}: {warning}", RuntimeWarning, stacklevel=2)
   return cluster
 

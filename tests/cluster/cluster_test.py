@@ -286,9 +286,15 @@ def test_a_file_that_is_not_json_is_named_with_its_line(
       {"node": {"nvlink": {"link_gbps": 200}}},
       "node.nvlink.link_gbps is 200, but usually 25 ",
     ),
+    ({"gpu": {"clock_ghz": 1980}}, "gpu.clock_ghz is 1,980, but usually 1.98 "),
+    ({"gpu": {"hbm_bytes": 80}}, "gpu.hbm_bytes is 80, but usually 8"),
+    (
+      {"gpu": {"matmul_peak_tflops": {"bf16": 0.989}}},
+      "gpu.matmul_peak_tflops.bf16 is 0.989, but usually 989",
+    ),
   ],
 )
-def test_a_rate_in_another_unit_is_asked_about(tmp_path, raw, figures):
+def test_a_figure_in_another_unit_is_asked_about(tmp_path, raw, figures):
   raw = {**raw, "gpu": {"base": "h100", **raw.get("gpu", {})}}
   path = _write(tmp_path / "mine.json", raw)
   with pytest.warns(RuntimeWarning, match=f"mine.json: {figures}"):
