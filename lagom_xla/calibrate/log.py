@@ -88,6 +88,7 @@ class Run:
     ranks: rank -> host, if the log lists them.
     gpus: CUDA's names of its GPUs.
     gpus_per_thread: GPUs per launching thread, if known.
+    num_grouped: collectives per launch ("agg iters", -m).
     nccl_version: version such as "2.27.5", if known.
     environment: NCCL's variables in the log, with their values.
     choices: bytes -> NCCL's algorithm and protocol, if logged.
@@ -100,6 +101,7 @@ class Run:
   ranks: Mapping[int, str]
   gpus: frozenset[str]
   gpus_per_thread: int | None
+  num_grouped: int
   nccl_version: str | None
   environment: Mapping[str, str]
   choices: Mapping[int, tuple[str, str]]
@@ -245,7 +247,9 @@ _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
   r"|broadcast|reduce|gather|scatter|hypercube)_perf",
 )
-_HEADER = re.compile(r"\bnThreads?:? \d+ +(?:nGpus:? (\d+))?")
+_HEADER = re.compile(
+  r"\bnThreads?:? \d+ +(?:nGpus:? (\d+))?(?:.* agg iters: (\d+))?"
+)
 _DEVICE = re.compile(
   r"\bRank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+(\d+))?\s+on\s+(\S+)\s+device"
   r"\s+\d+\s+\[[^\]]*\]\s+(.*?)\s*$"
@@ -309,6 +313,7 @@ class _Reader:
     self._ranks: dict[int, str] = {}
     self._gpus: set[str] = set()
     self._gpus_per_thread: int | None = None
+    self._num_grouped = 1
     self._processes = collections.Counter[tuple[str, str]]()
     self._choices: dict[int, tuple[str, str]] = {}
     self._rows: list[Row] = []
@@ -334,6 +339,7 @@ class _Reader:
           # A process has one thread unless the log says otherwise.
           gpus_per_thread=self._gpus_per_thread
           or max(self._processes.values(), default=None),
+          num_grouped=self._num_grouped,
           nccl_version=self._version,
           environment=dict(self._environment),
           choices=self._choices,
@@ -350,6 +356,8 @@ class _Reader:
       self._start(number)
     if header and header[1]:
       self._gpus_per_thread = int(header[1])
+    if header and header[2]:
+      self._num_grouped = int(header[2])
     if named:
       self._program = _program_of(named[1])
     if found := _VERSION.search(line):

@@ -274,7 +274,9 @@ def _precise(rows: Sequence[log.Row]) -> log.Row:
 
 
 def _doubt(run: log.Run) -> str:
-  """A doubt for a variable that overrides NCCL's model; "" for none."""
+  """A doubt for what overrides NCCL's model in a run; "" for none."""
+  if run.num_grouped > 1:
+    return f"ran {run.num_grouped} collectives in one group; run it without -m"
   for name in _FORCING:
     value = run.environment.get(name)
     unforced = _UNFORCED.get(name, _OFF if name.endswith("_DISABLE") else ())
