@@ -491,7 +491,7 @@ def check(text: str) -> Checked:
   words = mend.words(followed)
   of_word = [word for word in words for _ in word.flags]
   flags = [flag for word in words for flag in word.flags]
-  if text.strip() and not flags:
+  if text and not flags:
     return _checked(text, (), {}, [_no_file(text.strip())], words)
   readings = read_flags(flags)
   later_of = _superseded(readings)
@@ -600,15 +600,14 @@ def _is_pipe(path: str) -> bool:
 
 
 def _no_file(words: str) -> Finding:
-  """The finding about an XLA_FLAGS that names a missing file."""
-  return Finding(
-    flag=words,
-    kind="invalid",
-    text=(
-      "Without a leading dash XLA reads it as the path of a file with flags,"
-      " and there is no such file."
-    ),
+  """The finding about an XLA_FLAGS that names a missing file, or is blank."""
+  text = (
+    "Without a leading dash XLA reads it as the path of a file with flags, and"
+    " there is no such file."
   )
+  if not words:
+    text += " Unset the variable, or leave the white space out."
+  return Finding(flag=words or "white space", kind="invalid", text=text)
 
 
 # Options that name files and folders that XLA reads.
@@ -627,18 +626,19 @@ _READ_FROM = (
 def _absent(
   readings: Sequence[Reading], voids: Collection[int]
 ) -> Iterator[tuple[int, Finding]]:
-  """Flags that name a missing path, with their index."""
+  """Flags whose path is missing or has a variable, with their index."""
   for i, reading in enumerate(readings):
     for name in () if i in voids else reading.sets:
       path = str(reading.sets[name])
+      why = []
       # An override may hold text in place of a path.
-      if name not in _READ_FROM or "{" in path or ":" in path:
-        continue
-      if not pathlib.Path(path).exists():
-        text = f"There is no {path} on this machine."
-        if "$" in path or path.startswith("~"):
-          text += " XLA does not expand variables or ~."
-        flag = str(reading.flag)
+      is_path = name in _READ_FROM and not re.search("[{:]", path)
+      if is_path and not pathlib.Path(path).exists():
+        why.append(f"There is no {path} on this machine.")
+      if re.search(r"\$\{?\w|^~", path):
+        why.append("XLA does not expand variables or ~.")
+      if why:
+        text, flag = " ".join(why), str(reading.flag)
         yield i, Finding(flag=flag, kind="absent path", text=text)
 
 
@@ -743,8 +743,8 @@ def merge(
     flags, rest = syntax.parse(syntax.follow(environment))
   except (OSError, ValueError):
     flags, rest = (), ""
-    words = environment.strip()
-    messages.append(f"{words} was left out: it is neither a flag nor a file.")
+    if words := environment.strip():
+      messages.append(f"{words} was left out: it is neither a flag nor a file.")
   given = []
   for reading in read_flags(flags):
     finding = _explain(reading)

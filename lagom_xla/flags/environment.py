@@ -305,8 +305,8 @@ def _read() -> tuple[str, str]:
     return followed, syntax.parse(followed)[1]
   except (OSError, ValueError) as error:
     raise errors.FlagsError(
-      f"XLA_FLAGS is {text.strip()!r}, which is neither a flag nor a file with"
-      f" flags. {_ADVICE}"
+      f"XLA_FLAGS is {text!r}, which is neither a flag nor a file with flags."
+      f" {_ADVICE}"
     ) from error
 
 

@@ -170,6 +170,7 @@ def _without_marks(body: str) -> tuple[syntax.Flag, str]:
   text, mark = value if equals else name, ""
   if not equals and ":" in text:
     (name, _, text), equals, mark = text.partition(":"), "=", "colon"
+    name = name.rstrip("\"'")  # As in JSON.
   elif text.startswith("="):
     text, mark = text.lstrip("="), "second ="
   while text and (text[-1] in _MARKS or text.endswith(_LINE_ENDS)):

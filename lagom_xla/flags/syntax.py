@@ -55,7 +55,7 @@ def follow(text: str) -> str:
   Raises:
     OSError, ValueError: there is no such file, or it is not text.
   """
-  if not text.strip() or text.lstrip(SPACE).startswith("-"):
+  if not text or text.lstrip(SPACE).startswith("-"):
     return text
   path = pathlib.Path(text)
   if not path.is_file():  # A FIFO may never end.

@@ -34,6 +34,7 @@ _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
     ("--xla_gpu_magic=1", "Unknown flag in XLA_FLAGS: --xla_gpu_magic=1"),
     ("--xla_gpu_autotune_level=magic", "a value that XLA rejects"),
     ("absent.txt", "XLA_FLAGS is 'absent.txt', which is neither a flag nor"),
+    (" ", "XLA_FLAGS is ' ', which is neither a flag nor"),
   ],
 )
 def test_flags_that_would_end_the_process_point_to_their_check(
@@ -125,7 +126,7 @@ def test_a_compile_that_fails_beside_flags_names_them(
 
 @pytest.mark.parametrize(
   "flags",
-  ["", "  ", "--xla_force_host_platform_device_count=8 --xla_dump_to=dump"],
+  ["", "--xla_force_host_platform_device_count=8 --xla_dump_to=dump"],
 )
 def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
   tmp_path, monkeypatch, flags

@@ -282,6 +282,7 @@ _BOTH = f"--{LEVEL}=2 --{_TRITON}=false"
     (f"--{LEVEL}=2\\n--{_TRITON}=false\\n", True),
     (f"\ufeff--{LEVEL}=2\u00a0--{_TRITON}=false", True),
     (f"--{LEVEL}:2 --{_TRITON}==false", True),
+    (f'{{"{LEVEL}": 2, "{_TRITON}": false}}', True),
     (f"{LEVEL}=2 {_TRITON}=false", True),
     (f"XLA_FLAGS=--{LEVEL}=2 --{_TRITON}=false", True),
     (f'export XLA_FLAGS="--{LEVEL}=2 --{_TRITON}=false"', True),
@@ -364,6 +365,14 @@ def test_a_path_that_is_not_here_is_told_and_kept(tmp_path):
   assert check.check(f"--{name}={tmp_path}").findings == ()
 
 
+@pytest.mark.parametrize("path", ["$HOME/dumps", "${OUT}/dumps", "~/dumps"])
+def test_a_path_that_xla_does_not_expand_is_told(path):
+  finding = _only(f"--xla_dump_to={path}")
+  assert finding.text == "XLA does not expand variables or ~."
+  found = check.check("--xla_dump_to=a --xla_dump_hlo_pass_re=spmd$").findings
+  assert found == ()
+
+
 _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
@@ -413,6 +422,15 @@ def test_a_file_of_flags_is_followed(tmp_path):
   finding = _only(str(tmp_path / "absent"))
   assert finding.kind == "invalid" and finding.is_fatal
   assert _only(f"{LEVEL}=2").instead == f"--{LEVEL}=2"
+
+
+@pytest.mark.parametrize("text", [" ", " \n"])
+def test_white_space_is_the_name_of_no_file(text):
+  # As of XLA_FLAGS="$A $B", where neither is set.
+  finding = _only(text)
+  assert "there is no such file. Unset" in finding.text
+  assert check.check(text).is_fatal
+  assert check.merge(text, {}, {}).messages == ()
 
 
 # Of what JAX-Toolbox's rosetta/docs/GPU_performance.md lists.
