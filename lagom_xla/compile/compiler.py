@@ -38,6 +38,7 @@ from lagom_xla.compile import xla
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import combine
+from lagom_xla.passes import fusion_dispatch
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
@@ -564,7 +565,8 @@ def _scheduled(
       f"{asked.words}: XLA finished without scheduling a module named"
       f" {asked.lowered.name}."
     )
-  return hlo.Module(proto, asked.lowered.cluster.num_devices)
+  module = hlo.Module(proto, asked.lowered.cluster.num_devices)
+  return fusion_dispatch.apply(module)
 
 
 def _to_the_end_here(asked: _Asked) -> lowered_lib.Compilation:
