@@ -15,6 +15,8 @@ among their users.
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
@@ -44,6 +46,8 @@ _OWN_PACKAGE = pathlib.Path(__file__).parent.parent / "lagom_xla"
 # How far to look for a line, and at how many instructions in total.
 _REACH = 4
 _MOST_LOOKED_AT = 64
+# A line that so many others call is a helper's, and says little about where.
+_CALLERS_OF_HELPER = 3
 # The most frames to keep, because a recursion may have very many.
 _MOST_FRAMES = 24
 
@@ -82,6 +86,7 @@ class SourceLine:
   Attributes:
     frames: frames of the user's own files within the step, innermost first; if
       there are none, those of an installed trainer, or else of any library.
+      The first one calls helpers, if there are any.
     layer: scopes and modules around it, such as "layers_0/attention"; "" if the
       program names none.
     is_backward: whether it belongs to the backward pass.
@@ -156,18 +161,53 @@ class SourceLines:
     )
 
   def _read_frames(self, frame_id: int) -> tuple[Frame, ...]:
-    """The frames from one outward; only the user's, if there are any."""
+    """The frames from one outward, only the user's if there are any.
+
+    They begin with the caller of the outermost helper.
+    """
+    kept = self._kept(frame_id)
+    callers = (
+      n for n, callee in enumerate(kept[:-1], 1) if callee in self._helpers
+    )
+    first = max(callers, default=0)
+    return tuple(kept[first : first + _MOST_FRAMES])
+
+  def _kept(self, frame_id: int) -> Sequence[Frame]:
+    """The frames from one outward, without those of frameworks."""
     chain = self._chain(frame_id)
     frames = [frame for _, frame in chain]
     within = [frame for id_, frame in chain if id_ not in self._around]
     others = [f for f in frames if _package(f.file) not in _FRAMEWORKS]
-    kept = (
+    return (
       [frame for frame in within if _is_users(frame.file)]
       or [frame for frame in others if not _is_wrapper(frame.file)]
       or others
       or frames
     )
-    return tuple(kept[:_MOST_FRAMES])
+
+  @functools.cached_property
+  def _helpers(self) -> frozenset[Frame]:
+    """Lines that many others call."""
+    callers: dict[Frame, set[Frame]] = collections.defaultdict(set)
+    for frame_id in self._used:
+      # JAX puts one stack on another, so a line may be there again further out.
+      outermost = dict(itertools.pairwise(self._kept(frame_id)))
+      for callee, caller in outermost.items():
+        callers[callee].add(caller)
+    return frozenset(
+      callee
+      for callee, found in callers.items()
+      if len(found) >= _CALLERS_OF_HELPER
+    )
+
+  @functools.cached_property
+  def _used(self) -> frozenset[int]:
+    """The innermost frames of all instructions."""
+    return frozenset(
+      instruction.metadata.stack_frame_id
+      for computation in self._module.proto.computations
+      for instruction in computation.instructions
+    )
 
   @functools.cached_property
   def _around(self) -> frozenset[int]:
@@ -176,11 +216,7 @@ class SourceLines:
     They are the same for every instruction.
     """
     frames = self._module.proto.stack_frame_index.stack_frames
-    used = {
-      instruction.metadata.stack_frame_id
-      for computation in self._module.proto.computations
-      for instruction in computation.instructions
-    }
+    used = self._used
     callees: dict[int, set[int]] = {}
     seen = {0}
     for frame_id in used:
@@ -277,6 +313,7 @@ def layer_of(op_name: str) -> str:
     while match := _TRANSFORM.match(part):
       # jit names this part after a function, not a layer.
       part = "" if match[1] in ("jit", "pmap") else match[2]
-    if part and part not in _OWN_PARTS:
+    # An einsum's scope is its formula.
+    if part and part not in _OWN_PARTS and "->" not in part:
       named.append(part)
   return "/".join(named)

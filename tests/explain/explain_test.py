@@ -206,7 +206,7 @@ def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
   two = ordered("two", "+h +g B -g -h C")
   assert explained_step.collective(two, "h") in _explained(two).why
   late = _explained(ordered("beside", "B A +g S -g C"))
-  assert "(explained_step.py:" in late.why
+  assert "(explain_test.py:" in late.why  # The line that calls a helper.
   assert late.file.endswith("explained_step.py")
   both = ordered("combined", "+g K -g C D")
   (part,) = (p for p in _explained(both).parts if p.reason == "combined")

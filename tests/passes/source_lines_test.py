@@ -128,6 +128,34 @@ def test_a_step_of_an_installed_trainer_has_that_trainers_lines(
   assert files(_loss) == {_HERE}
 
 
+def _dense(x, w):
+  return x @ w
+
+
+def _block(x, w):
+  x = jax.nn.silu(_dense(x, w["value"]))
+  x = jax.nn.silu(_dense(x, w["out"]))
+  x = jax.nn.silu(_dense(x, w["up"]))
+  return _dense(x, w["down"])
+
+
+def test_products_of_a_helper_have_the_lines_that_call_it(h100s, scheduled):
+  rows = NamedSharding(Mesh(np.array(h100s), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((2048, 2048), jnp.float32, sharding=rows)
+  weights = {name: w for name in ("value", "out", "up", "down")}
+
+  def step(weights, x):
+    return jax.grad(lambda weights: jnp.square(_block(x, weights)).sum())(
+      weights
+    )
+
+  found = _lines(scheduled(jax.jit(step, out_shardings=rows).lower(weights, w)))
+  lines = {line.frames[0].line for line in found.values()}
+  callers, first = inspect.getsourcelines(_block)
+  calling = {first + n for n, line in enumerate(callers) if "_dense(" in line}
+  assert lines and lines <= calling
+
+
 def test_a_module_says_what_its_metadata_do(module):
   other = module.copy()
   other.proto.ClearField("stack_frame_index")
@@ -164,6 +192,7 @@ def test_a_module_says_what_its_metadata_do(module):
     ),
     ("(jit(step)/a/slice:jit(step)/b/slice)", ""),
     ("jit(step)/jit(inner)/remat(block)/add", "block"),
+    ("jit(step)/mlp/...k,kn->...n/dot_general", "mlp"),
     ("", ""),
   ],
 )
