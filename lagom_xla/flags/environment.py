@@ -68,6 +68,13 @@ class Own:
   names: tuple[str, ...]
   is_late: bool
 
+  @property
+  def is_of_the_step(self) -> bool:
+    """Whether it could change how a step is compiled."""
+    return not self.names or not all(
+      name.startswith(NOT_OF_THE_STEP) for name in self.names
+    )
+
   def about(self, options: Collection[str]) -> str:
     """How it breaks a plan that sets these options in XLA_FLAGS, or ""."""
     remedy = (

@@ -85,15 +85,17 @@ def watched() -> Iterator[list[environment.Own]]:
   finally:
     known.__class__ = own
     found += [change for change in _changes if not change.is_late]
-  late = [change.place for change in _changes if change.is_late]
-  if late:
-    if not found:
-      _restore(before)
+  late = [change for change in _changes if change.is_late]
+  if late and not found:
+    _restore(before)
+  # Dumps change no step: MaxText asks for some where nothing is set.
+  places = [change.place for change in late if change.is_of_the_step]
+  if places:
     advice = "set it before JAX is first used"
     if had_started:
       advice = "this process had already used JAX"
     warnings.warn(
-      f"{late[0]} sets {_NAME} after XLA has read it, which has no effect:"
+      f"{places[0]} sets {_NAME} after XLA has read it, which has no effect:"
       f" {advice}.",
       RuntimeWarning,
       stacklevel=3,

@@ -105,3 +105,14 @@ def test_flags_that_xla_does_not_read_any_more_are_put_back(monkeypatch, h100s):
       os.environ["XLA_FLAGS"] = _OURS
   assert not found
   assert os.environ["XLA_FLAGS"] == "--xla_dump_to=/dumps"
+
+
+def test_dumps_that_come_too_late_are_put_back_without_a_word(
+  monkeypatch, h100s, recwarn
+):
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  with own_flags.watched() as found:
+    os.environ["XLA_FLAGS"] = "--xla_dump_to=/dumps --xla_dump_hlo_as_text"
+  assert not found
+  assert "XLA_FLAGS" not in os.environ
+  assert not recwarn.list
