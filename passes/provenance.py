@@ -461,8 +461,16 @@ class Arrays:
     found = self._operation(collective)
     if found is None or collective.kind not in _REDUCTIONS:
       return 1
-    nodes = self._flow.values.get(found[1].id, ())
+    nodes = self._reduced(found[1])
     return min(map(self._trips_added_up, nodes), default=1)
+
+  def _reduced(self, instruction: hlo.Instruction) -> Iterator[array_flow.Node]:
+    """The arrays that a reduction returns, each of those that XLA combined."""
+    made_by = self._flow.made_by
+    for node in self._flow.values.get(instruction.id, ()):
+      users = self._used[node]
+      are_cut = users and all(made_by[n].opcode == "slice" for n in users)
+      yield from users if are_cut else [node]
 
   def _trips_added_up(self, node: array_flow.Node) -> int:
     trips, reduced = [1], self._linear(node)
@@ -531,7 +539,7 @@ class Arrays:
     found = self._operation(collective)
     if found is None:
       return 1
-    nodes = set(self._flow.values.get(found[1].id, ())) & set(self._sums_of)
+    nodes = self._sums_of.keys() & set(self._reduced(found[1]))
     return min(map(self._num_added_up, nodes), default=1)
 
   def _num_added_up(self, node: array_flow.Node) -> int:
@@ -575,11 +583,16 @@ class Arrays:
   def _sums_of(self) -> Mapping[array_flow.Node, set[array_flow.Node]]:
     """Array reduced over devices -> the sums in which it is a term."""
     made_by = self._flow.made_by
-    return {
-      node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
-      for node, instruction in enumerate(made_by)
+    reductions = {
+      instruction.id: instruction
+      for instruction in made_by
       if collectives_lib.kind_of(instruction) in _REDUCTIONS
       and hlo.num_elements(instruction.shape) > _MOST_SCALARS
+    }
+    return {
+      node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
+      for instruction in reductions.values()
+      for node in self._reduced(instruction)
     }
 
   def _only_sums(

@@ -151,7 +151,7 @@ class _Found:
     return (
       f"{first.name} moves an activation, {array.shape}"
       f"{f', at {at}' if at else ''}, because XLA chose its sharding"
-      f"{f', and so do {more} more' if more else ''}"
+      f"{_so_do(more)}"
     )
 
   def unpinned(self) -> Iterator[explanation_lib.Advice]:
@@ -219,7 +219,7 @@ class _Found:
       sentence=(
         f"{first.name} reduces {array.in_words}{f' ({at})' if at else ''} in"
         f" each of {number:,} micro-batches, only to add up the results"
-        f"{f', and so do {more} more' if more else ''}. Sum on each GPU first"
+        f"{_so_do(more)}. Sum on each GPU first"
         " and reduce once: jax.shard_map around the micro-batches, psum or"
         f" psum_scatter after it. That saves up to {_ms(saved_us)}{takes}."
       ),
@@ -532,3 +532,8 @@ def _takes(us: float, before_us: float) -> str:
     f"With this change, the step is predicted to take {_ms(us)} instead of"
     f" {_ms(before_us)}."
   )
+
+
+def _so_do(more: int) -> str:
+  """Says that others do the same; "" for none."""
+  return f", and so do{'es' * (more == 1)} {more} more" * bool(more)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import itertools
 import pathlib
 import re
 from typing import Any
@@ -353,23 +355,35 @@ def test_layers_are_pinned_whole_where_all_gpus_have_the_batch(
   assert "sharding_constraint(x, NamedSharding(mesh, P()))" in advice.sentence
 
 
+@pytest.mark.parametrize(
+  "widths",
+  [(_WIDTH, _WIDTH), (_WIDTH, 3 * _WIDTH // 4, _WIDTH // 2, _WIDTH)],
+  ids=["one matrix", "combined"],
+)
 @pytest.mark.parametrize("is_summed_first", [False, True])
 def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
-  h100s: Any, is_summed_first: bool
+  h100s: Any, is_summed_first: bool, widths: Sequence[int]
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
 
+  def layer(x, matrices):  # XLA combines the gradients of several matrices.
+    for matrix in matrices:
+      x = jnp.tanh(x @ matrix)
+    return x, None
+
   def loss(weights, x):
-    x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)
+    x, _ = jax.lax.scan(layer, x, weights)
     return jnp.sum(x.astype(jnp.float32) ** 2)
 
   def gradient(weights, batch):
     def add(total, part):
-      return total + jax.grad(loss)(weights, part), None
+      grads = jax.grad(loss)(weights, part)
+      return jax.tree.map(jnp.add, total, grads), None
 
     if is_summed_first:
       weights = jax.lax.pcast(weights, "d", to="varying")
-    total, _ = jax.lax.scan(add, jnp.zeros_like(weights), batch)
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    total, _ = jax.lax.scan(add, zeros, batch)
     return jax.lax.psum(total, "d") if is_summed_first else total
 
   @jax.jit
@@ -378,14 +392,14 @@ def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
     if is_summed_first:
       specs = (P(), P(None, "d"))
       mapped = jax.shard_map(gradient, in_specs=specs, out_specs=P(), mesh=mesh)
-    return weights - mapped(weights, batch)
+    grads = mapped(weights, batch)
+    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
 
-  arrays = _arrays(
-    mesh,
-    weights=((_LAYERS, _WIDTH, _WIDTH), ()),
-    batch=((4, 4096, _WIDTH), (None, "d")),
-  )
-  _, found = _read(step.lower(arrays["weights"], arrays["batch"]))
+  sizes = {str(size): size for size in itertools.pairwise(widths)}
+  matrices = {name: ((_LAYERS, *size), ()) for name, size in sizes.items()}
+  batch = _arrays(mesh, batch=((4, 4096, _WIDTH), (None, "d")))["batch"]
+  weights = [*_arrays(mesh, **matrices).values()]
+  _, found = _read(step.lower(weights, batch))
   told = [one for one in found if one.about == "Accumulation"]
   assert bool(told) == (not is_summed_first)
   if told:
