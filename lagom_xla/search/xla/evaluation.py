@@ -58,6 +58,7 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import memory_limit
 from lagom_xla.search.xla import memory_pool
 from lagom_xla.search.xla.candidates import Candidate
 from lagom_xla.search.xla.candidates import Refused
@@ -277,7 +278,7 @@ def run_of(
   is_short = memory.is_short_of_memory(
     scheduled.analysis.module,
     device_bytes,
-    knobs.slop_percent(config.options),
+    memory_limit.slop_percent(config.options),
     pool_bytes=memory_pool.num_bytes(device_bytes),
   )
   if not is_short:

@@ -13,11 +13,6 @@ speed-of-light model supports the GPU and every collective of the module
 ragged-all-to-alls, broadcasts, sends or host work. This differs between
 versions, so `is_latency_hiding` reads the schedule: the scheduler records its
 name for each instruction in the metadata.
-
-*Memory.* To stay below the memory limit (`passes/schedule/memory.py`), the
-latency-hiding scheduler starts collectives later or reorders kernels. Our
-memory figure is an estimate, so a schedule close to the limit counts as short
-of memory.
 """
 
 from __future__ import annotations
@@ -36,7 +31,6 @@ import math
 
 import jax
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
@@ -49,8 +43,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes.combine import table
-from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import memory
+from lagom_xla.search.xla import memory_limit
 
 SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 # Speed-of-light estimates. They also turn the scheduler on if it is unset.
@@ -64,69 +57,6 @@ def is_latency_hiding(module: hlo.Module) -> bool:
     for computation in module.proto.computations
     for instruction in computation.instructions
   )
-
-
-# XLA's scheduler counts memory differently from our estimate. In the examples
-# and the paper's workloads, a limit of 120 % changed both schedules that needed
-# 85 % of the default limit, and none of the 41 that needed 65 % or less.
-_SHORT_FROM = 0.8
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryLimit:
-  """The memory that a schedule needs, and XLA's limit on it.
-
-  Attributes:
-    peak_bytes: estimated peak memory.
-    held_bytes: arguments and results, which are part of the peak.
-    free_bytes: the limit on everything else at a slop factor of 100 %.
-  """
-
-  peak_bytes: int
-  held_bytes: int
-  free_bytes: float
-
-  @property
-  def is_short(self) -> bool:
-    """Whether the default limit may have affected XLA's schedule."""
-    return self.may_heed(memory.DEFAULT_SLOP_PERCENT)
-
-  def may_heed(self, slop_percent: float) -> bool:
-    """Whether a slop factor's limit may affect XLA's schedule."""
-    return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
-
-  def limit_bytes(self, slop_percent: float) -> float:
-    """The limit on a schedule's total memory under a slop factor."""
-    return self.held_bytes + self.free_bytes * slop_percent / 100
-
-
-def memory_of(module: hlo.Module, cluster: cluster_lib.Cluster) -> MemoryLimit:
-  """The memory of a schedule that was compiled ahead of time."""
-  buffers = aliasing.of(module)
-  free_bytes = memory.limit_bytes(
-    module, cluster.gpu.hbm_bytes, slop_percent=100
-  )
-  return MemoryLimit(
-    peak_bytes=memory.peak_bytes(module, buffers),
-    held_bytes=memory.held_bytes(module, buffers),
-    free_bytes=max(free_bytes, 0.0),
-  )
-
-
-MEMORY_SLOP = "xla_gpu_memory_limit_slop_factor"
-
-
-def slop_percent(options: Mapping[str, object]) -> float:
-  """The slop factor that a step is compiled with, in percent.
-
-  Args:
-    options: XLA options set on top of this process's XLA_FLAGS.
-
-  Raises:
-    FlagsError: XLA_FLAGS names a file that does not exist.
-  """
-  today = environment.value(MEMORY_SLOP) or memory.DEFAULT_SLOP_PERCENT
-  return float(str(options.get(MEMORY_SLOP, today)))
 
 
 XlaOptions = Mapping[str, bool | int | str]
@@ -404,16 +334,16 @@ def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
 
 def memory_slop(step: step_lib.Step) -> Iterator[Value]:
   """Limits on the memory that the scheduler may use."""
-  memory = memory_of(step.analysis.module, step.cluster)
+  memory = memory_limit.of(step.analysis.module, step.cluster)
   # A limit far above a schedule's memory has no effect. A higher limit changes
   # only schedules that the default or the limit of XLA_FLAGS may have affected.
-  is_short = memory.is_short or memory.may_heed(slop_percent({}))
+  is_short = memory.is_short or memory.may_heed(memory_limit.slop_percent({}))
   for percent, can_act in ((80, memory.may_heed(80)), (120, is_short)):
     if can_act:
       most_gb = memory.limit_bytes(percent) / 1e9
       yield Value(
         label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
-        options={MEMORY_SLOP: percent},
+        options={memory_limit.MEMORY_SLOP: percent},
         is_first=percent > 100,
       )
 
@@ -428,7 +358,9 @@ def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
   chooses the size; 1 MiB includes all but the smallest buffers.
   """
   module = step.analysis.module
-  if is_latency_hiding(module) and memory_of(module, step.cluster).is_short:
+  if (
+    is_latency_hiding(module) and memory_limit.of(module, step.cluster).is_short
+  ):
     yield Value(
       label="users of large buffers before later collectives",
       options={_FENCING: 0},
@@ -725,7 +657,7 @@ KNOBS: Mapping[str, Knob] = {
   "memory": Knob(
     does="sets the scheduler's memory limit, in percent: a higher one can hide"
     " more, a lower one saves memory",
-    options=(MEMORY_SLOP,),
+    options=(memory_limit.MEMORY_SLOP,),
     tried="the schedule needs 80 % of the limit",
     hurts="with a higher limit the step may not fit (then it is not planned);"
     " a lower one exposes collectives",

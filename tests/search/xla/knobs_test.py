@@ -27,6 +27,7 @@ from lagom_xla.passes import overlap
 from lagom_xla.passes.schedule import digest
 from lagom_xla.report import knobs as listed
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import memory_limit
 from lagom_xla.search.xla import options as options_lib
 
 _MIB = 2**20
@@ -337,7 +338,7 @@ def test_memory_fencing_is_offered_where_memory_is_short(
 ):
   step = _step(fsdp_unrolled)
   assert _offered(step, _FENCING) == []
-  needed = knobs.memory_of(fsdp_unrolled, step.cluster).peak_bytes
+  needed = memory_limit.of(fsdp_unrolled, step.cluster).peak_bytes
   assert _offered(_with_memory(step, needed), _FENCING) == [0, _MIB]
   # No other scheduler has its fences.
   assert _offered(_with_memory(_step(without_hiding), 1), _FENCING) == []
