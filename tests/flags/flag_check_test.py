@@ -22,6 +22,7 @@ from jaxlib_options import UNROLLING
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
 from lagom_xla.flags import collective_routes
+from lagom_xla.flags import conflicts
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import mend
 from lagom_xla.flags import notes
@@ -546,7 +547,7 @@ def test_the_device_kernel_without_symmetric_buffers_does_nothing():
 
 
 @pytest.mark.parametrize(
-  "conflict", check.CONFLICTS, ids=lambda c: "-".join(c.options)
+  "conflict", conflicts.CONFLICTS, ids=lambda c: "-".join(c.options)
 )
 def test_defaults_do_not_contradict_each_other(conflict):
   defaults = {o.name: o.default for o in debug_options.options().values()}
