@@ -158,9 +158,15 @@ class Stopped(BaseException):
 
 
 def first_line(error: BaseException) -> str:
-  """The first line of an error's message, cut to a readable length."""
-  lines = [line for line in str(error).splitlines() if line.strip()]
-  return lines[0].strip()[:_MOST_CHARACTERS] if lines else type(error).__name__
+  """The first line of an error's message, cut to a readable length.
+
+  A line that ends in a colon goes on in the next one.
+  """
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  if not lines:
+    return type(error).__name__
+  first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+  return first[:_MOST_CHARACTERS]
 
 
 def message(error: BaseException) -> str:
@@ -170,7 +176,9 @@ def message(error: BaseException) -> str:
   """
   lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
   lines = _shortened([line[:_MOST_CHARACTERS] for line in lines])
-  return "\n  ".join([first_line(error), *lines[1:]])
+  if not lines:
+    return type(error).__name__
+  return "\n  ".join([lines[0].strip(), *lines[1:]])
 
 
 def _shortened(lines: list[str]) -> list[str]:

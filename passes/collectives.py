@@ -365,7 +365,9 @@ def _started(
         array_bytes=_array_bytes(kind, given, taken),
         element_type=hlo.element_type(given[0]) if given else "",
         groups=replica_groups.of(operation, num_devices, module.num_replicas),
-        pairs=replica_groups.pairs_of(operation),
+        pairs=replica_groups.pairs_of(
+          operation, num_devices, module.num_replicas
+        ),
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
         reduction=_reduction(module, operation),

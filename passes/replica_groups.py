@@ -52,16 +52,11 @@ def of(
     if num_replicas is None or instruction.channel_id:
       return (tuple(range(num_devices)),)
     groups = (tuple(range(num_replicas)),)
-  return _by_mode(
-    groups,
-    "replicas" if not instruction.channel_id else _mode(instruction),
-    num_devices,
-    num_replicas,
-  )
+  return _by_mode(groups, _mode(instruction), num_devices, num_replicas)
 
 
 # Only these have `use_global_device_ids`.
-_SAY_IDS = frozenset(
+SAY_IDS = frozenset(
   f"{kind}{end}"
   for kind in ("all-gather", "all-reduce", "reduce-scatter")
   for end in ("", "-start")
@@ -69,8 +64,10 @@ _SAY_IDS = frozenset(
 
 
 def _mode(instruction: hlo.Instruction) -> str:
-  """The meaning of the group ids of a collective with a channel."""
-  if instruction.opcode not in _SAY_IDS:
+  """The meaning of a collective's ids."""
+  if not instruction.channel_id:
+    return "replicas"
+  if instruction.opcode not in SAY_IDS:
     return "partitions"
   return "devices" if instruction.use_global_device_ids else "both"
 
@@ -129,10 +126,22 @@ def _written_groups(instruction: hlo.Instruction) -> Groups:
   return ()
 
 
-def pairs_of(instruction: hlo.Instruction) -> tuple[tuple[int, int], ...]:
+def pairs_of(
+  instruction: hlo.Instruction,
+  num_devices: int | None = None,
+  num_replicas: int | None = None,
+) -> tuple[tuple[int, int], ...]:
   """The (source, target) devices of a collective-permute, send or recv."""
   if instruction.source_target_pairs:
-    return tuple((p.source, p.target) for p in instruction.source_target_pairs)
+    pairs = tuple((p.source, p.target) for p in instruction.source_target_pairs)
+    if not num_devices:
+      return pairs
+    return tuple(
+      (source, target)
+      for source, target in _by_mode(
+        pairs, _mode(instruction), num_devices, num_replicas
+      )
+    )
   # XLA's frontend attribute for sends and receives (collective_permute_
   # decomposer.cc), in the form {{0,1},{1,2}}.
   attribute = instruction.frontend_attributes.map.get(_SEND_RECV_PAIRS, "")

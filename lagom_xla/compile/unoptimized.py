@@ -19,6 +19,7 @@ into a layout when it compiles. Other conversions lose it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+import itertools
 import math
 import re
 from typing import Any
@@ -154,7 +155,7 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
   Raises:
     CompileError: it cannot be converted.
   """
-  stripped = _without_copies(module.proto)
+  stripped = _without_copies(module)
   if partitioner(module) is None:
     _strip_shardings(stripped)
   try:
@@ -231,12 +232,17 @@ def _strip_shardings(proto: hlo.hlo_pb2.HloModuleProto) -> None:
         del attributes[key]
 
 
-def _without_copies(
-  proto: hlo.hlo_pb2.HloModuleProto,
-) -> hlo.hlo_pb2.HloModuleProto:
+def _without_copies(module: hlo.Module) -> hlo.hlo_pb2.HloModuleProto:
   """A module without `copy`, and with explicit replica groups."""
   stripped = hlo.hlo_pb2.HloModuleProto()
-  stripped.CopyFrom(proto)
+  stripped.CopyFrom(module.proto)
+  channels = itertools.count(
+    1
+    + max(
+      (i.channel_id for c in stripped.computations for i in c.instructions),
+      default=0,
+    )
+  )
   for computation in stripped.computations:
     source_of = {
       i.id: i.operand_ids[0]
@@ -248,6 +254,8 @@ def _without_copies(
       for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
         ids[:] = [_resolve(i, source_of) for i in ids]
       _list_groups(instruction)
+      if (module.num_replicas or 1) > 1 and collectives.kind_of(instruction):
+        _name_devices(instruction, module, next(channels))
     computation.root_id = _resolve(computation.root_id, source_of)
     del computation.instructions[:]
     computation.instructions.extend(kept)
@@ -261,6 +269,32 @@ def _list_groups(instruction: hlo.Instruction) -> None:
     instruction.ClearField("mesh_axes_replica_group_list")
     for group in groups:
       instruction.collective_device_list.replica_groups.add(replica_ids=group)
+
+
+def _name_devices(
+  instruction: hlo.Instruction, module: hlo.Module, channel: int
+) -> None:
+  """Replaces a collective's replicas or partitions by devices.
+
+  Modules are compiled for partitions alone, of which each is a device. A
+  collective without a channel gets this one.
+  """
+  of = (instruction, module.num_partitions, module.num_replicas)
+  groups, pairs = replica_groups.of(*of), replica_groups.pairs_of(*of)
+  instruction.channel_id = instruction.channel_id or channel
+  instruction.use_global_device_ids = (
+    instruction.opcode in replica_groups.SAY_IDS
+  )
+  if instruction.source_target_pairs:
+    del instruction.source_target_pairs[:]
+    for source, target in pairs:
+      instruction.source_target_pairs.add(source=source, target=target)
+    return
+  for name in ("replica_groups", "iota_collective_device_list"):
+    instruction.ClearField(name)
+  instruction.ClearField("collective_device_list")
+  for group in groups:
+    instruction.collective_device_list.replica_groups.add(replica_ids=group)
 
 
 def _resolve(instruction_id: int, source_of: dict[int, int]) -> int:

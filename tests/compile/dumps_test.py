@@ -219,6 +219,79 @@ def test_a_module_that_xla_has_to_optimize_is_compiled(h100s, tmp_path):
     load.load(str(file), _CLUSTER, arguments={"model": "8b"})
 
 
+_GROUPED = """\
+HloModule grouped, replica_count={replicas}, num_partitions={partitions}
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  p = f32[4096,4096] parameter(0)
+  ROOT r = f32[4096,4096] {collective}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+  ("replicas", "collective", "groups"),
+  [
+    (8, "all-reduce(p), replica_groups={}, to_apply=add", [range(8)]),
+    (
+      2,
+      "all-reduce(p), replica_groups={{0,1}}, to_apply=add",
+      [(0, 4), (1, 5), (2, 6), (3, 7)],
+    ),
+    (
+      2,
+      "all-reduce(p), replica_groups={{0},{1}}, channel_id=1, to_apply=add",
+      [range(4), range(4, 8)],
+    ),
+    (
+      2,
+      "all-to-all(p), replica_groups={{0,1},{2,3}}, channel_id=1,"
+      " dimensions={0}",
+      [(0, 1), (2, 3), (4, 5), (6, 7)],
+    ),
+    (
+      2,
+      "collective-permute(p), source_target_pairs={{0,1}}",
+      [(0, 4), (1, 5), (2, 6), (3, 7)],
+    ),
+  ],
+)
+def test_replicas_are_devices_like_partitions(
+  h100s, tmp_path, replicas, collective, groups
+):
+  text = _GROUPED.format(
+    replicas=replicas, partitions=8 // replicas, collective=collective
+  )
+  for header in ("grouped", "grouped, is_scheduled=true"):
+    file = tmp_path / "step.txt"
+    file.write_text(text.replace("grouped", header, 1))
+    module = load.load(str(file), _CLUSTER).schedule()
+    (found,) = collectives.find(module)
+    joined = found.pairs or found.groups
+    assert sorted(joined) == [tuple(group) for group in groups]
+
+
+def test_a_group_of_no_device_is_told_with_the_reason(h100s, tmp_path):
+  collective = (
+    "all-reduce(p), replica_groups={{0,1,2,30}}, channel_id=1,"
+    " use_global_device_ids=true, to_apply=add"
+  )
+  file = tmp_path / "step.txt"
+  file.write_text(
+    _GROUPED.format(replicas=1, partitions=8, collective=collective)
+  )
+  with pytest.raises(
+    errors.CompileError, match=r"form: .* not seen in replica"
+  ):
+    load.load(str(file), _CLUSTER).schedule()
+
+
 def test_a_scheduled_module_is_only_read(fsdp_scan, monkeypatch):
   def compiles(*args: object, **kwargs: object) -> None:
     raise AssertionError("a compile was started")
