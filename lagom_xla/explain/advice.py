@@ -452,22 +452,36 @@ class _Changes:
     return max(fitting, key=lambda dim: sizes[dim], default=None)
 
   def _tables(self) -> Iterator[explanation_lib.Advice]:
-    """Advice on tables that are gathered completely to look up rows."""
-    found = self._found
-    some = [
-      one
-      for one in found.moving("parameter")
-      if found.arrays.is_only_looked_up(one)
-    ]
-    for one in some:
-      (array, *_) = found.arrays.moved(one)
-      key = found.step.key_of[one.name]
-      lone_us = found.step.cost_of(one, found.step.default[key]).time_us
-      wanted = self._by_columns(array.names[:1])
-      if not wanted or one.executions * lone_us < _LEAST * found.step_us:
+    """Advice on tables whose rows are sharded, but are only looked up."""
+    found, program = self._found, self._program
+    least_us = _LEAST * found.step_us
+    tables: dict[str, str] = {}
+    for one in found.moving("parameter"):
+      if found.arrays.is_only_looked_up(one):
+        (array, *_) = found.arrays.moved(one)
+        key = found.step.key_of[one.name]
+        lone_us = found.step.cost_of(one, found.step.default[key]).time_us
+        if one.executions * lone_us >= least_us:
+          at = found.lines([one])
+          what = (
+            f"{one.name} fully gathers {array.in_words} to look up rows"
+            f"{f' at {at}' if at else ''}"
+          )
+          tables.update(dict.fromkeys(array.names[:1], what))
+    if found.lost_us(found.made_by_partitioner()) >= least_us:
+      for number, at in pins_lib.looked_up(program).items():
+        name = self._arguments[number].name
+        tables.setdefault(
+          name,
+          f"each GPU looks up its rows of {name} for all GPUs"
+          f"{f' at {at}' if at else ''}, and XLA adds up the results",
+        )
+    for name, what in tables.items():
+      wanted = self._by_columns([name])
+      if not wanted:
         continue
-      us = self._time_us(pins_lib.shard_arguments(self._program, wanted))
-      if us is None or us > (1 - _LEAST) * found.step_us:
+      us = self._time_us(pins_lib.shard_arguments(program, wanted))
+      if us is None or us > found.step_us - least_us:
         continue
       dims = next(iter(wanted.values()))
       spec = pins_lib.spec([dims.get(dim, ()) for dim in range(max(dims) + 1)])
@@ -475,10 +489,8 @@ class _Changes:
         about="Embedding",
         gain_us=found.step_us - us,
         sentence=(
-          f"{one.name} fully gathers {array.in_words} to look up rows"
-          f"{f' at {at}' if (at := found.lines([one])) else ''}."
-          f" Shard its columns, {spec}, so that only rows move."
-          f" {_takes(us, found.step_us)}"
+          f"{what}. Shard its columns, {spec}, so that each GPU gets only rows"
+          f" that it needs. {_takes(us, found.step_us)}"
         ),
       )
 

@@ -561,6 +561,37 @@ def axes_without_arrays(module: ir.Module) -> Mapping[str, int]:
   return {a: n for a, n in sizes.items() if n > 1 and a not in used}
 
 
+def looked_up(module: ir.Module) -> Mapping[int, str]:
+  """Arguments of which a program looks up rows -> the line, "" if unknown."""
+  found: dict[int, str] = {}
+  with module.context:
+    operations = mlir.inner_operations(module.operation)
+    calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
+    for operation in operations:
+      if operation.name != "stablehlo.gather" or _is_manual(operation):
+        continue
+      weight = _weight(operation.operands[0], calls)
+      sizes = [*ir.DenseI64ArrayAttr(operation.attributes["slice_sizes"])]
+      if weight is not None and weight[1] == [0, 1] and sizes[0] == 1:
+        lines = (mlir.user_line([o]) for o in _with_callers(operation, calls))
+        found.setdefault(weight[0], next(filter(None, lines), ""))
+  return found
+
+
+def _with_callers(
+  operation: ir.Operation | None, calls: Mapping[str, ir.Operation]
+) -> Iterator[ir.Operation]:
+  """An operation, the call of its function, the call of that one's, ..."""
+  while operation is not None:
+    yield operation
+    outer = operation
+    while outer is not None and "sym_name" not in outer.attributes:
+      outer = outer.parent and outer.parent.operation
+    if outer is None:
+      return
+    operation = calls.get(ir.StringAttr(outer.attributes["sym_name"]).value)
+
+
 def shard_arguments(
   module: ir.Module, wanted: Mapping[int, Mapping[int, Sequence[str]]]
 ) -> ir.Module:

@@ -190,6 +190,41 @@ def test_a_table_that_is_gathered_to_look_up_rows_is_known(h100s: Any) -> None:
   assert not found
 
 
+def test_a_table_whose_rows_all_gpus_look_up_is_told_with_its_gain(
+  h100s: Any,
+) -> None:
+  mesh = Mesh(np.array(h100s), ("d",))
+
+  def step(params, ids):
+    def loss(params):
+      x = jnp.take(params["table"], ids, axis=0)
+      x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("d")))
+      return jnp.mean(jnp.tanh(x @ params["w"]).astype(jnp.float32) ** 2)
+
+    return jax.tree.map(jnp.subtract, params, jax.grad(loss)(params))
+
+  def read(*spec):
+    params = _arrays(
+      mesh,
+      table=((64 * _WIDTH, _WIDTH), spec),
+      w=((_WIDTH, _HIDDEN), ()),
+    )
+    out = jax.tree.map(lambda x: x.sharding, params)
+    ids = jax.ShapeDtypeStruct(
+      (_ROWS, _LENGTH), jnp.int32, sharding=NamedSharding(mesh, P("d"))
+    )
+    return _read(
+      jax.jit(step, donate_argnums=0, out_shardings=out).lower(params, ids)
+    )
+
+  by_rows, (advice,) = read("d")
+  by_columns, found = read(None, "d")
+  assert advice.about == "Embedding" and not found
+  assert "its rows of params['table'] for all GPUs at" in advice.sentence
+  gain_us = _step_us(by_rows) - _step_us(by_columns)
+  assert advice.gain_us == pytest.approx(gain_us, rel=0.01)
+
+
 def _arrays(mesh: Mesh, **shapes: Any) -> dict[str, jax.ShapeDtypeStruct]:
   return {
     name: jax.ShapeDtypeStruct(
