@@ -46,6 +46,8 @@ _NAMES: Mapping[str, str] = {
   "\\": "backslash",
 }
 _LINE_ENDS = ("\\n", "\\r", "\\t")  # In escaped form.
+_ASSIGNS = "XLA_FLAGS= must not be part of the value."
+_UNEXPANDED = "The variable was not expanded."
 _BOOLEANS = ("true", "false", "1", "0", "yes", "no", "on", "off")
 
 
@@ -103,7 +105,7 @@ def _split(text: str) -> Iterator[Word]:
 def _of_all(text: str) -> Word:
   """What was meant by an assignment of the whole variable."""
   inside = words(text)
-  whys = ["XLA_FLAGS= must not be part of the value.", *(w.why for w in inside)]
+  whys = [_ASSIGNS, *(w.why for w in inside)]
   return _word(
     flags=[flag for word in inside for flag in word.flags],
     why=" ".join(dict.fromkeys(filter(None, whys))),
@@ -117,7 +119,7 @@ def _meant(word: str) -> Word:
       why="A backslash continues a line only in a shell, outside quotes."
     )
   if re.match(r"\$\{?\w", word):
-    return _word(why="The variable was not expanded.")
+    return _word(why=_UNEXPANDED)
   match = _LEAD.fullmatch(word)
   assert match is not None  # Each of its parts may be empty.
   opened, variable, quote, dashes, body = match.groups()
@@ -125,13 +127,16 @@ def _meant(word: str) -> Word:
     debug_options.find(re.split(r"\W", body)[0])
   )
   if not dashes and not is_known:
+    if variable:  # As in XLA_FLAGS=$XLA_FLAGS.
+      whys = [_ASSIGNS, _UNEXPANDED] if body.startswith("$") else [_ASSIGNS]
+      return _word(why=" ".join(whys))
     is_variable = bool(_VARIABLE.fullmatch(word))
     why = "It is another variable: export it separately." if is_variable else ""
     return _word(why=why, is_variable=is_variable)
   whys = [
     why
     for why, is_so in (
-      ("XLA_FLAGS= must not be part of the value.", variable),
+      (_ASSIGNS, variable),
       (_part_of_all(opened or quote), opened or quote),
       ("The leading dashes are missing.", not dashes),
       ("The dash is a typographic one.", set(dashes) - {"-"}),

@@ -286,6 +286,7 @@ _BOTH = f"--{LEVEL}=2 --{_TRITON}=false"
     (f'{{"{LEVEL}": 2, "{_TRITON}": false}}', True),
     (f"{LEVEL}=2 {_TRITON}=false", True),
     (f"XLA_FLAGS=--{LEVEL}=2 --{_TRITON}=false", True),
+    (f"XLA_FLAGS=$XLA_FLAGS --{LEVEL}=2 --{_TRITON}=false", True),
     (f'export XLA_FLAGS="--{LEVEL}=2 --{_TRITON}=false"', True),
     (f"--{LEVEL}=\u20182\u2019 --{_TRITON}=false", True),
     (f"--{LEVEL}=2:--{_TRITON}=false", True),
