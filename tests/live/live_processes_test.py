@@ -212,7 +212,7 @@ def test_the_first_process_remembers_for_all(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["0"]
   ((num_searches, compiled, report),) = first.said
   assert (num_searches, compiled) == (1, ["faster"] * 2)
-  assert "no search: what that of" in report
+  assert "no search: the plan of" in report
   ((_, theirs, _),) = other.said
   assert theirs == compiled
 
