@@ -121,6 +121,10 @@ class Call:
   num_bytes: validation.Bytes
   num_arrays: validation.Count
 
+  def channels_each(self, num_channels: int) -> int:
+    """One array's share of a collective's channels, at least one."""
+    return max(round(num_channels / self.num_arrays), 1)
+
 
 def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
   """NCCL's calls of a tuner for a collective, in NCCL's order.

@@ -103,17 +103,11 @@ def option(name: str, value: str) -> str:
   return value or "nothing"
 
 
-def setting(
-  chosen: nccl.Setting, *, of_array: int | None = None, num_arrays: int = 1
-) -> str:
-  """An NCCL setting, with channels as NCCL reports them.
-
-  `of_array` is the number of channels of each of the `num_arrays` arrays of a
-  combined collective, if NCCL assigns channels per array.
-  """
+def setting(chosen: nccl.Setting, *, num_arrays: int = 1) -> str:
+  """An NCCL setting; the arrays of a combined collective share its channels."""
   channels = count(chosen.num_channels, "channel")
-  if of_array is not None and num_arrays > 1:
-    channels = f"{count(of_array, 'channel')} for each of {num_arrays} arrays"
+  if num_arrays > 1:
+    channels += f" over {num_arrays} arrays"
   return (
     f"{chosen.algorithm}/{chosen.protocol}, {channels}, chunks of"
     f" {megabytes(chosen.chunk_bytes)}"

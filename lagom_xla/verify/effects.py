@@ -18,7 +18,6 @@ from typing import Any
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
@@ -293,11 +292,9 @@ def of_settings(
 
 
 def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
-  """A setting of an entry's collectives, with channels as NCCL reports them."""
+  """A setting of an entry's collectives, with all of their channels."""
   num_arrays = max((call.num_arrays for call in entry.calls), default=1)
-  rules = table.rules_of([dataclasses.replace(entry, setting=setting)])
-  of_array = min((rule.num_channels for rule in rules), default=None)
-  return in_words.setting(setting, of_array=of_array, num_arrays=num_arrays)
+  return in_words.setting(setting, num_arrays=num_arrays)
 
 
 def of_environment(

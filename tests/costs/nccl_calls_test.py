@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import itertools
 
 from hypothesis import given
@@ -17,11 +18,13 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import settings
 from lagom_xla.verify import effects
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -239,10 +242,29 @@ def test_a_setting_for_what_no_tuner_is_asked_about_has_no_effect():
   )
 
 
-def test_a_channel_for_each_array_is_the_least_that_a_setting_can_have():
+@pytest.mark.parametrize("num_arrays", [1, 3, 5, 8, 40])
+def test_only_channels_that_nccl_can_give_every_array_are_tried(num_arrays):
+  step = _step([16 * 1024] * num_arrays)
+  (key,) = step.keys
+  own, *others = settings.worth_trying(step, key)
+  assert own == step.default[key] and others
+  for setting in others:
+    entry = dataclasses.replace(
+      _entry(step, 16 * 1024 * num_arrays), setting=setting
+    )
+    (rule,) = table.rules_of([entry])
+    most = nccl.max_channels(step.cluster, key.communicator, setting.algorithm)
+    assert setting.num_channels == min(rule.num_channels * num_arrays, most)
+
+
+def test_the_channels_of_a_setting_are_those_of_all_arrays_together():
   step = _step([160] * 5)
-  (effect,) = effects.of_settings((_entry(step, 800),), step)
-  assert effect.value.startswith("ring/simple, 1 channel for each of 5 arrays")
+  entry = _entry(step, 800)
+  twice = dataclasses.replace(entry.setting, num_channels=10)
+  entry = dataclasses.replace(entry, setting=twice)
+  (effect,) = effects.of_settings((entry,), step)
+  assert effect.value.startswith("ring/simple, 10 channels over 5 arrays, ")
+  assert " channels over 5 arrays, " in effect.replaces
 
 
 @pytest.mark.parametrize(("num_mib", "is_asked"), [(1, False), (64, True)])

@@ -105,8 +105,7 @@ def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
       algorithm=entry.setting.algorithm,
       protocol=entry.setting.protocol,
       num_channels=min(
-        max(round(entry.setting.num_channels / call.num_arrays), 1),
-        MAX_CHANNELS,
+        call.channels_each(entry.setting.num_channels), MAX_CHANNELS
       ),
       chunk_bytes=entry.setting.chunk_bytes,
     )

@@ -37,6 +37,7 @@ import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
@@ -96,13 +97,20 @@ def largest_chunk_bytes(algorithm: str, protocol: str) -> int:
   return largest // grain * grain
 
 
-def _with_fewer_channels(setting: nccl.Setting) -> Iterator[nccl.Setting]:
-  """A setting with all of its channels, and with fewer."""
+def _with_fewer_channels(
+  setting: nccl.Setting, call: collective_lib.Call, most: int
+) -> Iterator[nccl.Setting]:
+  """A setting with all of its channels, and with fewer.
+
+  Every array gets as many channels as the others. So there are only their
+  multiples, and NCCL's total of `most`.
+  """
   num = setting.num_channels
   while num:
     for fewer in (num, num * 3 // 4):
       if fewer:
-        yield dataclasses.replace(setting, num_channels=fewer)
+        total = call.channels_each(fewer) * call.num_arrays
+        yield dataclasses.replace(setting, num_channels=min(total, most))
     num //= 2
 
 
@@ -112,18 +120,23 @@ def worth_trying(step: step_lib.Step, key: Key) -> tuple[nccl.Setting, ...]:
   is_fixed = key.kind in nccl.SEND_RECV or not step.calls[key]
   if is_fixed or scenario_lib.is_small(key):
     return (default,)
-  found = [*_with_fewer_channels(default)]
   communicator = key.communicator
-  for algorithm, protocol in nccl.candidates(
-    step.cluster, communicator, key.kind
-  ):
-    most = nccl.Setting(
+  others = (
+    nccl.Setting(
       algorithm=algorithm,
       protocol=protocol,
       num_channels=nccl.max_channels(step.cluster, communicator, algorithm),
       chunk_bytes=largest_chunk_bytes(algorithm, protocol),
     )
-    found += _with_fewer_channels(most)
+    for algorithm, protocol in nccl.candidates(
+      step.cluster, communicator, key.kind
+    )
+  )
+  found = [default]
+  largest = max(step.calls[key], key=lambda call: call.num_bytes)
+  for one in (default, *others):
+    most = nccl.max_channels(step.cluster, communicator, one.algorithm)
+    found += _with_fewer_channels(one, largest, most)
   return tuple(dict.fromkeys(found))
 
 

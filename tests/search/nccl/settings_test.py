@@ -48,6 +48,7 @@ def test_a_key_may_have_each_algorithm_with_all_channels_or_fewer(step):
   tried = settings.worth_trying(step, key)
   assert tried[0] == step.default[key]
   ways = nccl.candidates(H100, key.communicator, key.kind)
+  (call,) = step.calls[key]
   assert {(s.algorithm, s.protocol) for s in tried} == set(ways)
   for algorithm, protocol in ways:
     counts = {
@@ -56,7 +57,9 @@ def test_a_key_may_have_each_algorithm_with_all_channels_or_fewer(step):
       if (s.algorithm, s.protocol) == (algorithm, protocol)
     }
     most = nccl.max_channels(H100, key.communicator, algorithm)
-    assert {1, most // 2, most} <= counts and max(counts) == most
+    # Every array gets as many channels as the others.
+    few = {call.channels_each(n) * call.num_arrays for n in (1, most // 2)}
+    assert {*few, most} <= counts and max(counts) == most
 
 
 def test_overlaps_that_another_schedule_has_too_are_predicted_once(
