@@ -201,11 +201,11 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
   default_us = plan.prediction.default_us
   before = plan.prediction.default_range_us
   rows = [_today(default_us, before.low_us, before.high_us, before.is_open)]
-  words, planned_us = "nothing to set: ", None
+  planned_us = None
   if not plan.is_default:
-    words, planned_us = "", plan.planned_us
+    planned_us = plan.planned_us
     rows.append(_with_plan(default_us - planned_us, plan.gain_us, planned_us))
-  words += report.verdict(
+  words = report.verdict(
     default_us,
     planned_us,
     (plan.gain_us.low_us, plan.gain_us.high_us),

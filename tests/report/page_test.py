@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import sys
+from typing import Any
 from unittest import mock
 
 import jax
@@ -75,7 +76,7 @@ def test_the_sections_tell_the_whole_plan(tuned_page: Tuned) -> None:
   default_ms = plan["prediction"]["default_us"] / 1e3
   assert f"together The step: {default_ms:.2f} -> " in text["settings"]
   assert text["settings"].count("nstead of") >= len(plan["nccl_settings"])
-  assert f"source {tuned_page.folder}/env.sh" in text["apply"]
+  assert f"source {tuned_page.folder}/env.sh" in text["verdict"]
   assert text["tried"].count("kept") == 1
   assert "not faster" in text["tried"]
   exposed = tuning["predicted"]["before"]["exposed_us_by_collective"]
@@ -248,6 +249,69 @@ def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
 def inspected(fsdp_scan: hlo.Module) -> report.Report:
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("2x8xh100"))
   return contents.of_inspection(step)
+
+
+def _page(data: report.Report, **changes: Any) -> Page:
+  pytest.importorskip("plotly")
+  return Page(report.html(dataclasses.replace(data, **changes)))
+
+
+def test_all_commands_for_a_plan_stand_before_the_notes(
+  inspected: report.Report,
+) -> None:
+  setting = report.Setting(name="program", value="strands", sentence="Alone.")
+  texts = ("source plan/env.sh", "step = lagom_xla.tune(plan='plan')(step)")
+  page = _page(
+    inspected,
+    after=inspected.before,
+    gain=inspected.before,
+    settings=(setting,),
+    commands=tuple(report.Command(words="Run:", text=text) for text in texts),
+    notes=("A note.",),
+  )
+  told = page.text["verdict"]
+  places = [told.index(text) for text in ("Next:", *texts, "A note.")]
+  assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+  ("note", "html"),
+  [
+    (
+      "It is `a < b`, with --flag=X,Y.",
+      "It is <code>a &lt; b</code>, with <code>--flag=X,Y</code>.",
+    ),
+    (
+      "It runs --a=1 --b=, c=2.",
+      'It runs <span class="line"><code>--a=1</code></span>'
+      '<span class="line"><code>--b=</code>,</span> c=2.',
+    ),
+    ("1 -- or 2 -> <3>", "1 -- or 2 -&gt; &lt;3&gt;"),
+  ],
+)
+def test_flags_are_code_and_several_are_a_list(
+  inspected: report.Report, note: str, html: str
+) -> None:
+  pytest.importorskip("plotly")
+  noted = dataclasses.replace(inspected, notes=(note,))
+  assert f'<p class="faint">{html}</p>' in report.html(noted)
+
+
+def test_a_plan_that_sets_nothing_is_a_step_without_an_after(
+  tmp_path: pathlib.Path,
+) -> None:
+  pytest.importorskip("plotly")
+  write_hlo(tmp_path)
+  made = tmp_path / "page.html"
+  options = (f"--report={made}", f"--out={tmp_path}/plan")
+  outcome = run("tune", str(tmp_path / "step.hlo"), CLUSTER, *options)
+  assert outcome.status == 0, outcome.err
+  page = Page(made.read_text())
+  assert "nothing to set" in page.text["verdict"]
+  assert len(page.times_us) == 2
+  assert len(json.loads(page.scripts["drawn"])) == 1
+  assert "settings" not in page.text
+  assert "tried" in page.text
 
 
 def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:

@@ -374,15 +374,20 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
-  """All settings of a plan; the joint effect follows each group."""
+  """All settings of a plan; the joint effect follows each group.
+
+  A single setting's effect is not repeated.
+  """
   for group in settings.groups(tuning):
     for one in group.settings:
       yield report.Setting(
         name=one.name, value=one.value, sentence=one.sentence
       )
-    yield report.Setting(
-      name=group.name, value="together", sentence=f"The step: {group.change}."
-    )
+    first, *others = group.settings
+    if others or group.change not in first.sentence:
+      yield report.Setting(
+        name=group.name, value="together", sentence=f"The step: {group.change}."
+      )
 
 
 def _commands(

@@ -19,6 +19,7 @@ from lagom_xla import validation
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.plan import beside
+from lagom_xla.report.page import marked
 from lagom_xla.validation import whole_files
 
 # Raised whenever a field changes its meaning.
@@ -253,7 +254,9 @@ def verdict(
   """The result of a search, as a clause."""
   if after_us is None:
     tried = in_words.count(num, "configuration")
-    return f"none of {tried} is surely faster than what runs today"
+    return (
+      f"nothing to set: none of {tried} is surely faster than what runs today"
+    )
   shorter = 1 - after_us / before_us if before_us else 0.0
   if gain_us[0] <= 0 <= gain_us[1]:
     return f"the plan may gain {shorter:.1%}, which is within the noise"
@@ -296,7 +299,7 @@ def check_can_render() -> None:
 
 
 def html(data: Report) -> str:
-  """A report as HTML.
+  """A report as HTML; a plan that sets nothing has no step after it.
 
   Raises:
     OutputError: a package that renders pages is missing.
@@ -308,6 +311,14 @@ def html(data: Report) -> str:
       data.after.us if data.settings else None,
       (data.gain.low_us, data.gain.high_us),
       len(data.tried),
+    )
+  if not data.settings:
+    data = dataclasses.replace(
+      data,
+      after=None,
+      gain=None,
+      pictures=data.pictures[:1],
+      collectives_after=(),
     )
   kinds = {
     kind
@@ -376,6 +387,7 @@ def filled(folder: pathlib.Path, **values: object) -> str:
   filters: dict[str, Callable[[Any], str]] = {
     "ms": lambda us: "-" if us is None else in_words.milliseconds(us),
     "between": _between,
+    "marked": marked.html,
     "gb": in_words.gigabytes,
     "short": in_words.short,
   }
