@@ -225,13 +225,15 @@ class SourceLines:
         caller = frames[frame_id - 1].parent_frame_id
         callees.setdefault(caller, set()).add(frame_id)
         frame_id = caller
-    around: list[int] = []
-    outermost = callees.get(0, set())
-    while len(outermost) == 1:
-      around.extend(outermost)
-      if used.intersection(outermost):
-        break
-      outermost = callees.get(around[-1], set())
+    around: set[int] = set()
+    # A jitted helper has the stack under which it was first traced.
+    outermost = list(callees.get(0, ()))
+    while outermost:
+      frame_id = outermost.pop()
+      around.add(frame_id)
+      below = callees.get(frame_id, set())
+      if len(below) == 1 and frame_id not in used:
+        outermost += below
     return frozenset(around)
 
   def _chain(self, frame_id: int) -> list[tuple[int, Frame]]:
