@@ -210,7 +210,7 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
 def refusal(reason: str) -> str:
   """Why XLA refused a config, in one line."""
   first, *_ = reason.splitlines() or [""]
-  return f"refused: {first}"
+  return f"refused: {first.removesuffix('.')}"
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:

@@ -191,7 +191,7 @@ def test_a_config_that_xla_refuses_is_said_with_the_reason():
   refused = candidates.Refused(
     config=config_lib.DEFAULT, reason="XLA ended.\nIts log: ..."
   )
-  assert tune.outcome_in_words(refused, 1.0) == ": refused: XLA ended."
+  assert tune.outcome_in_words(refused, 1.0) == ": refused: XLA ended"
 
 
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
