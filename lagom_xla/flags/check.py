@@ -134,6 +134,7 @@ Kind = Literal[
   "duplicate",
   "contradiction",
   "absent path",
+  "not the default",
   "default",
 ]
 # Kinds that end the process, or may end it.
@@ -326,6 +327,7 @@ def check(text: str) -> Checked:
     *((of_word[i].at, finding) for i, finding in found.items()),
     *((of_word[i].at, f) for i, f in _contradictions(readings, later_of)),
     *((of_word[i].at, f) for i, f in _absent(readings, later_of)),
+    *((of_word[i].at, f) for i, f in _decided(readings, later_of)),
   ]
   findings = [f for _, f in sorted(placed, key=lambda item: item[0])]
   return _checked(text, flags, found, findings, words)
@@ -449,6 +451,17 @@ def _absent(
       if why:
         text, flag = " ".join(why), str(reading.flag)
         yield i, Finding(flag=flag, kind="absent path", text=text)
+
+
+def _decided(
+  readings: Sequence[Reading], voids: Collection[int]
+) -> Iterator[tuple[int, Finding]]:
+  """Flags that switch off what XLA may switch on if unset, with their index."""
+  for i, reading in enumerate(readings):
+    for name in () if i in voids else notes.DECIDED:
+      if reading.sets.get(name) is False:
+        flag, text = str(reading.flag), f"{notes.DECIDED[name]}."
+        yield i, Finding(flag=flag, kind="not the default", text=text)
 
 
 def _contradictions(

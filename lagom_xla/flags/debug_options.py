@@ -32,6 +32,7 @@ from google.protobuf import message as message_lib
 from google.protobuf import message_factory
 
 from lagom_xla import errors
+from lagom_xla.flags import notes
 from lagom_xla.flags import probe
 
 # The last fields of a FileDescriptorProto: its syntax, and the edition if any.
@@ -87,6 +88,9 @@ def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]
 Value = bool | int | float | str
+# The value of an option that XLA decides on (notes.DECIDED) while it is unset.
+# Before JAX 0.12 its default cannot be told from "false", which acts like it.
+UNSET = "unset"
 
 _FILE = "xla/pjrt/proto/compile_options.proto"
 _COMPILE_OPTIONS = "xla.CompileOptionsProto"
@@ -116,7 +120,8 @@ class Option:
     name: as compiler_options and XLA_FLAGS have it.
     type: of one value; "message" is a structure or a map.
     is_repeated: whether it holds several values, written as "A,B".
-    default: as compiler_options takes it; for a message, its text.
+    default: as compiler_options takes it; for a message, its text; UNSET if XLA
+      decides.
     enum_values: names of an enum's values, in the order of the enum.
     int_range: least and greatest value of an int.
   """
@@ -258,6 +263,8 @@ def _value(
   message: message_lib.Message, field: descriptor_lib.FieldDescriptor
 ) -> Value:
   """The value of a field, as compiler_options would take it."""
+  if field.name in notes.DECIDED and not message.HasField(field.name):
+    return UNSET
   value = getattr(message, field.name)
   if _is_map(field):
     return ",".join(f"{k}={v}" for k, v in sorted(value.items()))

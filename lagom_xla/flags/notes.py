@@ -27,6 +27,16 @@ class Note:
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+# Options that XLA decides on while they are unset, and how it does. In jaxlib
+# 0.12.0 "false" is not "unset"; set to how they read, the 46 other options that
+# it leaves unset change no schedule.
+DECIDED: Mapping[str, str] = {
+  "xla_gpu_enable_latency_hiding_scheduler": (
+    "XLA decides while it is unset: on for Hopper and Blackwell if its"
+    " speed-of-light estimates cover the step's collectives, else off"
+  ),
+}
+
 # Booleans that became enums whose values end in ON and OFF, by the options of
 # jaxlib 0.10.2 and 0.12.0. The latter still accepts the old names in XLA_FLAGS,
 # but not in compiler_options.

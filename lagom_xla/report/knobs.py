@@ -20,8 +20,8 @@ class Option:
 
   Attributes:
     name: name of the option in the installed jaxlib.
-    default: default in the installed jaxlib, as text; null if jaxlib lacks the
-      option.
+    default: default in the installed jaxlib, as text; "unset" if XLA decides;
+      null if jaxlib lacks the option.
   """
 
   name: str
@@ -89,6 +89,8 @@ def lines(known: KnownKnobs) -> Iterator[str]:
     for option in knob.options:
       default = option.default
       told = "not in this jaxlib"
-      if default is not None:
+      if option.name in notes.DECIDED:
+        told = notes.DECIDED[option.name]
+      elif default is not None:
         told = f"default {default or 'empty'}"
-      yield f"    --{option.name} ({told})"
+      yield from layout.wrapped(f"--{option.name} ({told})", indent=4)

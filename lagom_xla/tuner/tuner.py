@@ -173,7 +173,11 @@ def tune(
       stop.is_caught = True
       kept = dataclasses.replace(
         candidates_lib.without_unchecked(so_far.search, stop),
-        arms=joint.arms_of(target, arms).arms,
+        arms=tuple(
+          arms_lib.decided(
+            joint.arms_of(target, arms).arms, so_far.search.default.step
+          )
+        ),
       )
       return _as_far(target, kept, stop, applied)
 

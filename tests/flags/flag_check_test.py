@@ -201,6 +201,18 @@ def test_a_flag_that_ends_some_compiles_is_fatal_and_a_default_is_said():
     assert _only(text).kind == "default"
 
 
+def test_false_is_told_from_unset_where_xla_decides():
+  flag = "--xla_gpu_enable_latency_hiding_scheduler"
+  assert not check.check(f"{flag}=true").findings
+  finding = _only(f"{flag}=false")
+  if IS_NEW:
+    assert finding.kind == "not the default"
+    assert "on for Hopper and Blackwell" in finding.text
+    assert check.check(f"{flag}=false").suggestion == f"{flag}=false"
+  else:
+    assert finding.kind == "default"
+
+
 def test_the_other_versions_name_is_given_in_this_ones():
   if IS_NEW:
     finding = _only(f"--{OLD}=true")

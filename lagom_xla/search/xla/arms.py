@@ -15,7 +15,7 @@ predicted without timing would not hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import functools
 
@@ -25,6 +25,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import routes
+from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.nccl import symmetric
 from lagom_xla.flags import check
 from lagom_xla.flags import collective_routes
@@ -33,6 +34,7 @@ from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
+from lagom_xla.search.xla import knobs
 
 # Options that choose the kernels of matrix products: library, Triton or others.
 _CHOOSE_PRODUCTS = frozenset([
@@ -121,6 +123,24 @@ def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
   )
 
 
+def is_decided(arm: Arm) -> bool:
+  """Whether every option of an arm has a value, so that it can be compiled."""
+  return debug_options.UNSET not in arm.config.options.values()
+
+
+def decided(arms: Iterable[Arm], step: step_lib.Step) -> Iterator[Arm]:
+  """Arms with the values that XLA decides on for a step.
+
+  A compile can set an option over XLA_FLAGS, but cannot unset it.
+  """
+  is_on = knobs.is_on_if_unset(step.analysis.module, step.cluster.gpu)
+  for arm in arms:
+    if not is_decided(arm):
+      config = arm.config.with_options({knobs.SCHEDULER: is_on})
+      arm = dataclasses.replace(arm, config=config)
+    yield arm
+
+
 def todays(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
   """The config to compare with: today's, with this one's product kernels."""
   if _is_live():
@@ -196,7 +216,10 @@ def _known(num_nodes: int, xla_flags: str, is_live: bool) -> tuple[Arm, ...]:
 
 
 def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
-  """The options that restore the defaults of what XLA_FLAGS changes."""
+  """The options that restore the defaults of what XLA_FLAGS changes.
+
+  UNSET is the value of those that XLA decides on by default.
+  """
   flags, _ = syntax.parse(xla_flags)
   known_options = debug_options.options()
   return {

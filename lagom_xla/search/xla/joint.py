@@ -115,7 +115,10 @@ def search(
   # Arms are compiled whatever the default gives, so workers start on them now.
   # They are compiled fully if that costs little more: the default may be short
   # of memory, and a full compile includes the schedule.
-  early = options.unlike(known_arms.arms, config_lib.DEFAULT)
+  early = options.unlike(
+    [arm for arm in known_arms.arms if arms_lib.is_decided(arm)],
+    config_lib.DEFAULT,
+  )
   turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):
     default = evaluation.evaluate_or_raise(
@@ -133,7 +136,7 @@ def search(
     so_far = options.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
-      known_arms.arms,
+      tuple(arms_lib.decided(known_arms.arms, default.step)),
       turns=turns,
       until_s=until_s,
       progress=progress,

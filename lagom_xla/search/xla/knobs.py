@@ -7,12 +7,12 @@ affect the module's collectives and loops on its GPUs. jaxlib versions differ in
 the options that they accept, in spellings and in defaults. `lagom-xla knobs`
 lists the knobs.
 
-*The latency-hiding scheduler* is off by default. XLA turns it on if its
-speed-of-light model supports the GPU and every collective of the module
-(SolLatencyEstimator's IsSupportedForModule): on Hopper and newer, without
-ragged-all-to-alls, broadcasts, sends or host work. This differs between
-versions, so `is_latency_hiding` reads the schedule: the scheduler records its
-name for each instruction in the metadata.
+*The latency-hiding scheduler* is on or off as XLA decides while its option is
+unset: on if its speed-of-light model supports the GPU and every collective of
+the module (SolLatencyEstimator's IsSupportedForModule), that is on Hopper and
+Blackwell, without ragged-all-to-alls, broadcasts, sends or host work. This
+differs between versions, so `is_latency_hiding` reads the schedule: the
+scheduler records its name for each instruction in the metadata.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import math
 
 import jax
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
@@ -228,8 +229,26 @@ def _merged_products(step: step_lib.Step) -> Iterator[Value]:
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _AS_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
-# XLA's speed-of-light estimates support Hopper and newer GPUs.
-_ESTIMATED_SINCE = (9, 0)
+# Major compute capabilities that XLA's speed-of-light estimates support: Hopper
+# and Blackwell.
+_ESTIMATED = (9, 10)
+# What they do not cover.
+_UNESTIMATED = frozenset(
+  "collective-broadcast ragged-all-to-all recv recv-done send send-done".split()
+)
+
+
+def is_on_if_unset(module: hlo.Module, gpu: cluster_lib.Gpu) -> bool:
+  """Whether XLA turns the latency-hiding scheduler on while it is unset.
+
+  As SolLatencyEstimator::IsSupportedForModule, for XLA's own estimates.
+  """
+  return gpu.compute_capability[0] in _ESTIMATED and not any(
+    instruction.opcode in _UNESTIMATED
+    or b"DEVICE_TYPE_HOST" in instruction.backend_config
+    for computation in module.proto.computations
+    for instruction in computation.instructions
+  )
 
 
 def scheduler_values(step: step_lib.Step) -> Iterator[Value]:
@@ -319,7 +338,7 @@ def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
   XLA uses them where its estimates do not apply (SolLatencyEstimator in
   xla/service/gpu/model/sol_latency_estimator.cc).
   """
-  is_estimated = step.cluster.gpu.compute_capability >= _ESTIMATED_SINCE
+  is_estimated = step.cluster.gpu.compute_capability[0] in _ESTIMATED
   if is_estimated and is_latency_hiding(step.analysis.module):
     yield Value(
       label="scheduled by fixed costs",

@@ -4,13 +4,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
 import pytest
 
 import arm_steps
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import recipes
+from lagom_xla.passes import hlo
+from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import knobs
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES)
@@ -84,3 +101,69 @@ def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
   assert plain.config.options == {arm_steps.SLOP: option.default}
   for arm in others:
     assert arm.config.options[arm_steps.SLOP] == option.default
+
+
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+
+
+def _exchanging(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A ragged-all-to-all, which XLA's estimates do not cover."""
+  mesh, spec = Mesh(np.array(devices), ("x",)), P("x")
+
+  def exchange(rows, sizes):
+    offsets = jnp.cumsum(sizes) - sizes
+    return lax.ragged_all_to_all(
+      *(rows, jnp.zeros_like(rows)),
+      *(offsets, sizes, offsets, sizes),
+      axis_name="x",
+    )
+
+  mapped = jax.shard_map(
+    exchange, mesh=mesh, in_specs=(spec, spec), out_specs=spec
+  )
+  rows = NamedSharding(mesh, spec)
+  return jax.jit(mapped).lower(
+    jax.ShapeDtypeStruct((512, 256), jnp.bfloat16, sharding=rows),
+    jax.ShapeDtypeStruct((64,), jnp.int32, sharding=rows),
+  )
+
+
+@pytest.mark.parametrize("is_set_to", [True, False])
+@pytest.mark.parametrize(
+  ("exchanges", "cluster", "is_on"),
+  [
+    (False, "1x8xh100", True),
+    (False, "1x8xb200", True),
+    (False, "1x8xa100_80", False),
+    (True, "1x8xh100", False),
+  ],
+)
+def test_xlas_defaults_as_an_arm_are_scheduled_as_without_xla_flags(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  monkeypatch,
+  exchanges,
+  cluster,
+  is_on,
+  is_set_to,
+):
+  where = cluster_lib.parse(cluster)
+  devices = devices_lib.devices(where)
+  lowered = _exchanging(devices) if exchanges else fsdp_step(devices=devices)
+  target = target_lib.of_step(lowered, where, name="step")
+
+  def schedule(**options: bool | int | float | str) -> hlo.Module:
+    return target.schedule(config_lib.XlaConfig(options=options))
+
+  unset, today = schedule(), schedule(**{_SCHEDULER: is_set_to})
+  assert knobs.is_latency_hiding(unset) == is_on
+  flags = xla_options.xla_flags({_SCHEDULER: is_set_to})
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  step = step_lib.of_module(today, where)
+  first, *others = arms_lib.decided(arms_lib.known(where).arms, step)
+  assert all(map(arms_lib.is_decided, others))
+  if first.is_recipe:  # In this jaxlib "false" is "unset".
+    assert not is_set_to
+    made = today
+  else:
+    made = schedule(**{_SCHEDULER: is_set_to, **first.config.options})
+  assert digest.of(made.proto) == digest.of(unset.proto)

@@ -127,6 +127,11 @@ def test_the_scheduler_is_offered_where_it_did_not_schedule(
   ]
 
 
+def test_a_list_of_knobs_says_how_xla_decides_on_the_scheduler():
+  text = " ".join(" ".join(listed.lines(listed.known())).split())
+  assert f"--{_SCHEDULER} (XLA decides while it is unset: on for" in text
+
+
 def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   return [
     value.options
