@@ -98,27 +98,45 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   ]
   if left:
     yield f"Longest waits with the plan: {', '.join(left)}."
-  first = _first(exposed)
-  yield f"Begin with {first.name}: {first.why}"
+  if after is not None:
+    exposed = [c for c in after.collectives if c.exposed_us >= _LEAST_US]
+    if not exposed:
+      return
+  first, chosen = _first(exposed)
+  yield f"Begin with {first.name}{chosen}: {first.why}"
   yield from first.advice[:1]
-  yield f"For details: `{asked} {first.name}`"
+  # Names change from compile to compile; today's are looked up first.
+  names = [
+    one.name
+    for one in before.collectives
+    if one.with_plan is not None and first.name in one.with_plan.names
+  ]
+  name = first.name if first.name in names or not names else names[0]
+  yield f"For details: `{asked} {name}`"
 
 
 def _first(
   exposed: Sequence[explanation_lib.Collective],
-) -> explanation_lib.Collective:
-  """The longest wait for the most costly reason."""
+) -> tuple[explanation_lib.Collective, str]:
+  """The longest wait for the most costly reason, and why it is chosen.
+
+  Collectives with advice come before those without.
+  """
+  advised = [one for one in exposed if one.advice]
+  some = advised or exposed
   times_us = collections.defaultdict[str, float](float)
-  for one in exposed:
+  for one in some:
     for part in one.parts:
       times_us[part.reason] += part.us
-  if not times_us:
-    return exposed[0]
-  reason = max(times_us, key=lambda reason: times_us[reason])
-  return max(
-    exposed,
-    key=lambda one: sum(p.us for p in one.parts if p.reason == reason),
+  reason = max(times_us, key=lambda reason: times_us[reason], default="")
+  first = max(
+    some, key=lambda one: sum(p.us for p in one.parts if p.reason == reason)
   )
+  if first == exposed[0]:
+    return first, ""
+  if first == some[0]:
+    return first, ", the longest wait with a remedy"
+  return first, ", the longest wait for the costliest reason"
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
@@ -179,8 +197,6 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
       f"It is run by {in_words.run_by(one.run_by)}"
       f" ({in_words.sm_range([one.num_sms])}): NCCL settings do not affect it."
     )
-  if one.sync_because:
-    yield f"It runs synchronously: {one.sync_because}."
   if one.parts:
     rows = _rows(
       (sentences.REASONS[p.reason], p.us, p.sentence) for p in one.parts

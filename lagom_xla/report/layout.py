@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import itertools
 import pathlib
+import re
 import textwrap
 
 import rich.console
@@ -19,6 +20,9 @@ import rich.table
 
 NUM_LINES = 40
 NUM_COLUMNS = 80
+_COMMAND = re.compile("`[^`]*`")
+# Stands for a space within a command, where lines are not broken.
+_SPACE = "\ue000"
 # More than any report has.
 _ALL_LINES = 10**6
 
@@ -38,23 +42,27 @@ class Section:
   least: int = 0
 
 
-def wrapped(text: str, *, indent: int = 0, more: int = 2) -> tuple[str, ...]:
-  """Wraps a text into lines.
+def wrapped(
+  text: str, *, indent: int = 0, more: int = 2, width: int = NUM_COLUMNS
+) -> tuple[str, ...]:
+  """Wraps a text into lines, without breaking commands in `backquotes`.
 
   Args:
     text: the text.
     indent: indent of the first line.
     more: additional indent of the other lines.
+    width: columns per line; only a command may be longer.
   """
-  return tuple(
-    textwrap.wrap(
-      text,
-      NUM_COLUMNS,
-      initial_indent=" " * indent,
-      subsequent_indent=" " * (indent + more),
-      break_on_hyphens=False,
-    )
+  commands = _COMMAND.findall(text)
+  lines = textwrap.wrap(
+    _COMMAND.sub(lambda found: found[0].replace(" ", _SPACE), text),
+    width,
+    initial_indent=" " * indent,
+    subsequent_indent=" " * (indent + more),
+    break_on_hyphens=False,
+    break_long_words=all(len(c) + indent + more < width for c in commands),
   )
+  return tuple(line.replace(_SPACE, " ") for line in lines)
 
 
 def notes(sentences: Iterable[str]) -> Section:
@@ -108,7 +116,7 @@ def show(
   num_lines = NUM_LINES - len(files) if tables is None else _ALL_LINES
   for line in fitted(there, num_lines):
     style = None if line.startswith(" ") else "bold"
-    console.print(line, highlight=False, style=style)
+    console.print(line, highlight=False, style=style, soft_wrap=True)
   for table in tables or ():
     console.print(table, highlight=False)
   for path in files:
@@ -119,10 +127,14 @@ def show(
 def say(console: rich.console.Console, *told: str | rich.table.Table) -> None:
   """Prints sentences and tables in turn, without trailing spaces."""
   for one in told:
-    with console.capture() as captured:
-      width = min(console.width, NUM_COLUMNS)
-      console.print(one, width=width, highlight=False)
-    for line in captured.get().splitlines():
+    width = min(console.width, NUM_COLUMNS)
+    if isinstance(one, str):
+      lines: Iterable[str] = wrapped(one, more=0, width=width)
+    else:
+      with console.capture() as captured:
+        console.print(one, width=width, highlight=False)
+      lines = captured.get().splitlines()
+    for line in lines:
       console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 

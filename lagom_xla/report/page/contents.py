@@ -264,7 +264,7 @@ def _together(
   """A collective's row, with the summed times of all alike collectives."""
   if len(alike) == 1:
     return first
-  why = first.why_waits and f"For {first.label.name}: {first.why_waits}"
+  why = first.why_waits and f"For {first.label.name}, {first.why_waits}"
   return dataclasses.replace(
     first,
     num_others=len(alike) - 1,

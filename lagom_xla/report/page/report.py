@@ -347,12 +347,15 @@ def _why(data: Report) -> str:
   label = row.label
   others = f" and {row.num_others:,} like it" * bool(row.num_others)
   source = f" ({label.source})" * bool(label.source)
-  costly = f"Today the {label.what}{source}{others} costs most. Kernels"
+  cost, it, then = "costs", "it", ", "
+  if row.num_others:
+    cost, it, then = "cost", f"the {1 + row.num_others:,}", ". "
+  costly = f"Today the {label.what}{source}{others} {cost} most. Kernels"
   if row.why_waits:
     waits = in_words.milliseconds(row.wait_us)
-    return f"{costly} wait {waits} for it: {row.why_waits}"
+    return f"{costly} wait {waits} for {it}{then}{row.why_waits}"
   return (
-    f"{costly} lose {in_words.milliseconds(row.slows_us)} beside it."
+    f"{costly} lose {in_words.milliseconds(row.slows_us)} beside {it}."
     f" {row.why_slows}"
   )
 
