@@ -15,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -294,6 +295,19 @@ def workers(
     num_early=num_early,
   ) as pool:
     yield pool
+
+
+def command(name: str, arguments: argparse.Namespace) -> str:
+  """Another command for the target of these arguments, to be pasted."""
+  from lagom_xla.report import notes
+
+  words = [name, arguments.target, f"--cluster={arguments.cluster}"]
+  if arguments.processes_per_node is not None:
+    words.append(f"--processes-per-node={arguments.processes_per_node}")
+  words += [f"--arg={keyword}" for keyword in arguments.arg]
+  if arguments.profile:
+    words.append(f"--profile={arguments.profile}")
+  return f"{notes.program_name()} {shlex.join(words)}"
 
 
 def load_target(

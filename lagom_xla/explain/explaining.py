@@ -32,6 +32,7 @@ from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
 _ms = in_words.milliseconds
+_NOTHING_TRIED = sentences.Commands()
 # These compare as one kind: XLA may turn an all-reduce into a reduce-scatter.
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 # Most NCCL settings in a sentence.
@@ -47,10 +48,13 @@ _NO_LINE: _Line = ("", "", 0, False)
 
 
 def of_step(
-  step: step_lib.Step, advice: tuple[explanation_lib.Advice, ...] = ()
+  step: step_lib.Step,
+  advice: tuple[explanation_lib.Advice, ...] = (),
+  commands: sentences.Commands = _NOTHING_TRIED,
 ) -> explanation_lib.Explanation:
-  """Explains a step as it runs today."""
-  return _explanation(step, of_run(step, step.default), None, advice)
+  """Explains a step as it runs today, as `of_plan`."""
+  ran = _Ran(step, step.default, commands)
+  return _explanation(step, _step(ran, {}), None, advice)
 
 
 def of_plan(
@@ -58,6 +62,7 @@ def of_plan(
   after: step_lib.Step,
   configuration: step_lib.Configuration,
   advice: tuple[explanation_lib.Advice, ...] = (),
+  commands: sentences.Commands = _NOTHING_TRIED,
 ) -> explanation_lib.Explanation:
   """Explains a step as it runs today, and with a plan.
 
@@ -66,8 +71,10 @@ def of_plan(
     after: the step with the plan.
     configuration: the plan's NCCL settings for `after`.
     advice: advice on the program.
+    commands: the commands that try what else is advised.
   """
-  today, planned = _Ran(before, before.default), _Ran(after, configuration)
+  today = _Ran(before, before.default, commands)
+  planned = _Ran(after, configuration, commands)
   with_plan: dict[str, explanation_lib.WithPlan] = {}
   for ours, theirs in _groups(_by_lines(today), _by_lines(planned)):
     compared = _compared(today, planned, (ours, theirs))
@@ -111,9 +118,13 @@ class _Ran:
   """
 
   def __init__(
-    self, step: step_lib.Step, configuration: step_lib.Configuration
+    self,
+    step: step_lib.Step,
+    configuration: step_lib.Configuration,
+    commands: sentences.Commands = _NOTHING_TRIED,
   ):
     self.step, self.configuration = step, configuration
+    self.commands = commands
     self.runs, replayed = parts_lib.replayed(step, configuration)
     self.step_us = replayed.step_time_us
     self.lines = source_lines.SourceLines(step.analysis.module)
@@ -326,6 +337,7 @@ def _subjects(ran: _Ran) -> Mapping[str, sentences.Subject]:
       lines=ran.lines,
       setting=ran.configuration[step.key_of[name]],
       is_latency_hidden=is_latency_hidden,
+      commands=ran.commands,
     )
     for name, place in placed.items()
   }

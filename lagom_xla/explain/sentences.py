@@ -80,11 +80,24 @@ def place(line: source_lines.SourceLine) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Commands:
+  """The commands that try what advice says; "" for what was already tried.
+
+  Attributes:
+    options: the command that tries options.
+    in_process: the command that also tries rewrites of the program.
+  """
+
+  options: str = "lagom-xla tune"
+  in_process: str = "lagom-xla tune --in-process"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
   """An exposed collective of a step.
 
   `is_latency_hidden`: whether XLA's latency-hiding scheduler scheduled the
-  step.
+  step. `commands`: the commands that advice names.
   """
 
   step: step_lib.Step
@@ -93,6 +106,7 @@ class Subject:
   lines: source_lines.SourceLines
   setting: collective_lib.Setting
   is_latency_hidden: bool
+  commands: Commands
 
   @property
   def collective(self) -> collectives_lib.Collective:
@@ -132,9 +146,9 @@ class Subject:
     return None if instruction is None else kernels.get(instruction.id)
 
   def named(self, instruction: hlo.Instruction) -> str:
-    """An instruction's name, with its source line if it has one."""
+    """An instruction's source line, if it has one, with its name."""
     at = place(self.lines.of_own(instruction))
-    return f"{instruction.name} ({at})" if at else instruction.name
+    return f"{at} ({instruction.name})" if at else instruction.name
 
   def _at(self, position: int) -> hlo.Instruction | None:
     instructions = self.place.computation.instructions
@@ -184,7 +198,7 @@ def _combined(subject: Subject) -> str:
       if span.ready >= 0
       else computation.by_id[start.operand_ids[number]].name
     )
-    return f"{name} ({place(line)})" if line else name
+    return f"{place(line)} ({name})" if line else name
 
   first = min(range(len(spans)), key=lambda i: spans[i].used)
   last = max(range(len(spans)), key=lambda i: (spans[i].ready, i != first))
@@ -269,7 +283,7 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
         " stream"
       )
     case "sync":
-      return f"it runs synchronously: {why(subject)}"
+      return f"it runs synchronously, as {why(subject)}"
     case "started_late":
       ready = f"after {made}" if made else f"when {home} begins"
       return f"its operands are ready {ready}, but XLA starts it later"
@@ -280,14 +294,13 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
       return _combined(subject)
     case "operand_late":
       return (
-        f"{made} makes its operand late; to hide it, move"
-        f" {maker.name if maker else made} before the"
-        f" {_independent(subject, reason)} ahead of that"
+        f"{made} makes its operand, in XLA's order after the"
+        f" {_independent(subject, reason)} that could hide it"
       )
     case "consumer_early":
       return (
-        f"{used} needs it early; move {user.name if user else used} after the"
-        f" next {_independent(subject, reason)} to hide it"
+        f"{used} needs it, in XLA's order before the next"
+        f" {_independent(subject, reason)}, which could hide it"
       )
     case "stream_busy":
       return (
@@ -359,37 +372,19 @@ _BY_PROGRAM: tuple[parts_lib.Reason, ...] = (
 
 
 def advice(subject: Subject) -> tuple[str, ...]:
-  """Advice on a collective, the simplest first."""
+  """Advice on a collective, the simplest first, without what was tried."""
   us = subject.parts.us
   least_us = _LEAST_ADVISED * subject.parts.exposed_us
   found = [*_kernel(subject), *_accumulation(subject)]
-  if (combined_us := us.get("combined", 0.0)) > least_us:
+  if (combined_us := us.get("combined", 0.0)) > least_us and (
+    ways := [*_ways_to_combine(subject.commands)]
+  ):
     found.append(
       "Combining: sent one by one, each array as soon as it is ready, kernels"
-      f" would wait {_ms(combined_us)} less. `lagom-xla tune` tries combiner"
-      " thresholds, and with --in-process groups of collectives."
+      f" would wait {_ms(combined_us)} less. {'; '.join(ways)}."
     )
-  if (merged_us := us.get("merged", 0.0)) > least_us:
-    product, merged = _merged(subject)
-    found.append(
-      f"Merging: XLA merged products into {product}. Kept separate, the"
-      " products that do not need this collective could hide"
-      f" {_ms(merged_us)} of it."
-      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them separate;"
-      " `lagom-xla tune` tries that."
-    )
-  found += _communicator(subject)
-  found += _fabrics(subject)
-  found += _pipelining(subject)
-  if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
-    said = f"Order: another order could hide up to {_ms(ordered_us)} of it"
-    way = "; `lagom-xla tune --in-process` looks for one."
-    if not subject.is_latency_hidden:
-      way = (
-        ". XLA's latency-hiding scheduler did not run;"
-        " xla_gpu_enable_latency_hiding_scheduler=true turns it on."
-      )
-    found.append(said + way)
+  if subject.commands.options:
+    found += _by_options(subject, least_us)
   left_us = between_products_us(subject)
   if left_us > least_us:
     found += _mesh(subject)
@@ -397,6 +392,40 @@ def advice(subject: Subject) -> tuple[str, ...]:
     found += _slices(subject, left_us)
     found += _strands(subject, left_us)
   return tuple(found)
+
+
+def _ways_to_combine(commands: Commands) -> Iterator[str]:
+  if commands.options:
+    yield f"`{commands.options}` tries combiner thresholds"
+  if commands.in_process:
+    yield f"`{commands.in_process}` tries groups of collectives"
+
+
+def _by_options(subject: Subject, least_us: float) -> Iterator[str]:
+  """What options may change: `tune` tries all of it."""
+  us, tune = subject.parts.us, subject.commands.options
+  if (merged_us := us.get("merged", 0.0)) > least_us:
+    product, merged = _merged(subject)
+    yield (
+      f"Merging: XLA merged products into {product}. Kept separate, the"
+      " products that do not need this collective could hide"
+      f" {_ms(merged_us)} of it."
+      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them separate;"
+      f" `{tune}` tries that."
+    )
+  yield from _communicator(subject)
+  yield from _fabrics(subject)
+  yield from _pipelining(subject)
+  if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
+    way = f"`{tune}` tries flags that may make XLA choose one."
+    if not subject.is_latency_hidden:
+      way = (
+        "XLA's latency-hiding scheduler did not run, and"
+        " xla_gpu_enable_latency_hiding_scheduler=true turns it on."
+      )
+    yield (
+      f"Order: another order could hide up to {_ms(ordered_us)} of it; {way}"
+    )
 
 
 def _kernel(subject: Subject) -> Iterator[str]:
@@ -432,7 +461,8 @@ def _communicator(subject: Subject) -> Iterator[str]:
     f" each pair {in_words.count(subject.setting.num_channels, 'channel')}. In"
     f" a communicator of the {key.num_ranks} GPUs that exchange data it takes"
     f" {_ms(apart_us)} instead of {_ms(runs * subject.lone_us)}:"
-    f" {collective_routes.CONNECTED} does that; `lagom-xla tune` tries it."
+    f" {collective_routes.CONNECTED} does that;"
+    f" `{subject.commands.options}` tries it."
   )
 
 
@@ -452,7 +482,8 @@ def _fabrics(subject: Subject) -> Iterator[str]:
   yield (
     f"Fabrics: it runs {here} and waits {_ms(ahead_us)} for collectives"
     f" {there} on the same stream. {knobs.FABRICS}=scale_up_fabric (JAX 0.12"
-    " and newer) runs the two side by side; `lagom-xla tune` tries it."
+    " and newer) runs the two side by side;"
+    f" `{subject.commands.options}` tries it."
   )
 
 
@@ -465,6 +496,8 @@ def _pipelining(subject: Subject) -> Iterator[str]:
   option = knobs.PIPELINED.get(made_of)
   if option is None or collective.is_pipelined or collective.executions < 2:
     return
+  if not knobs.offered([knobs.Value(label="", options={option: True})]):
+    return  # It is on, and XLA did not pipeline this one.
   trip, bound = (
     "awaited one trip later, beside the next trip's products",
     place.needing,
@@ -478,7 +511,7 @@ def _pipelining(subject: Subject) -> Iterator[str]:
   if products and not bound[products].any():
     yield (
       f"Pipelining: in its loop it could be {trip}; {option} does that."
-      " `lagom-xla tune` tries it."
+      f" `{subject.commands.options}` tries it."
     )
 
 
@@ -622,12 +655,14 @@ def _products(subject: Subject) -> list[int]:
 
 def _slices(subject: Subject, left_us: float) -> Iterator[str]:
   """Slices: the collective and an adjacent product, cut in pieces."""
+  if not subject.commands.in_process:
+    return
   for instruction, hidden_us in _sliced(subject, left_us):
     yield (
       f"Slices: {subject.named(instruction)} is an adjacent matrix product."
       f" Cut in {_NUM_PIECES} pieces, each sent while another is computed, they"
-      f" could hide up to {_ms(hidden_us)} of it; `lagom-xla tune --in-process`"
-      " tries that."
+      f" could hide up to {_ms(hidden_us)} of it;"
+      f" `{subject.commands.in_process}` tries that."
     )
 
 
@@ -664,12 +699,12 @@ def _strands(subject: Subject, left_us: float) -> Iterator[str]:
   """Strands: kernels of another micro-batch, which are independent."""
   bound_us = subject.parts.bound_kernels_us
   hidden_us = min(left_us, bound_us / 2)
-  if hidden_us <= _LEAST_ADVISED * left_us:
+  if hidden_us <= _LEAST_ADVISED * left_us or not subject.commands.in_process:
     return
   yield (
     "Strands: split the batch in two with lagom_xla.micro_batches, and one half"
     " can compute while the other communicates. Of the"
     f" {_ms(bound_us)} of kernels around it, that could hide up to"
-    f" {_ms(hidden_us)}; `lagom-xla tune --in-process` tries it"
+    f" {_ms(hidden_us)}; `{subject.commands.in_process}` tries it"
     " (docs/strands.md)."
   )

@@ -37,10 +37,7 @@ from lagom_xla.verify import verification as verification_lib
 
 _ms = in_words.milliseconds
 _EVERYTHING = "-v shows every table"
-_MORE_OF_STEP = (
-  "Next: `lagom-xla explain` says what would help each collective;",
-  f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
-)
+_WITH_TABLES = ("the same with -v", "every table")
 # The bound is for this module. Options and forms make other modules.
 _BOUND = "this module in its best order and settings"
 _BOUND_OF_BOTH = "either module in its best order and settings"
@@ -53,11 +50,17 @@ def show_inspection(
   *,
   advice: Sequence[explanation_lib.Advice] = (),
   costed: costing_lib.Costing | None = None,
+  following: Sequence[tuple[str, str]] = (),
   is_verbose: bool = False,
 ) -> None:
-  """Shows the cost of collectives in a step, the costliest, and why."""
+  """Shows the cost of collectives in a step, the costliest, and why.
+
+  `following` has commands for a step with collectives, and what they say.
+  """
   replayed = step.timeline(step.default)
-  more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
+  more = layout.Section(head=(_EVERYTHING,))
+  if following and step.analysis.collectives:
+    more = _commands([*following, _WITH_TABLES])
   layout.show(
     console,
     (
@@ -70,7 +73,7 @@ def show_inspection(
           *notes.cost_notes(step, costed),
         )
       ),
-      None if is_verbose else layout.Section(head=more),
+      None if is_verbose else more,
     ),
     files,
     tables.of_inspection(step, costed) if is_verbose else None,
@@ -456,8 +459,14 @@ def _next(
   if not plan.is_default:
     source = f"source {place}/env.sh"
     does.insert(0, (source, "on every process, before Python starts"))
+  return _commands(does)
+
+
+def _commands(does: Sequence[tuple[str, str]]) -> layout.Section:
+  """Commands, each whole on its line, and what they do."""
   wide = max(len(what) for what, _ in does)
-  rows = (
-    layout.wrapped(f"{what:{wide}}  {why}", indent=2) for what, why in does
-  )
-  return layout.Section(head=("Next:", *itertools.chain(*rows)))
+  lines = [f"  {what:{wide}}  {why}" for what, why in does]
+  if max(map(len, lines)) > layout.NUM_COLUMNS:
+    rows = ((f"  {what}", f"    {why}") for what, why in does)
+    lines = [*itertools.chain(*rows)]
+  return layout.Section(head=("Next:", *lines))

@@ -7,6 +7,9 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import pathlib
+import re
+import shlex
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from commands import assert_refused
 from commands import printed
 from commands import run
 from commands import write_hlo
+from commands import write_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
@@ -66,6 +70,54 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
   told = run("explain", str(plan))
   assert told.status == 0
   assert "the plan" not in told.out
+
+
+def test_commands_to_run_next_have_the_arguments_of_this_one(tmp_path):
+  folder = tmp_path / "a b"
+  folder.mkdir()
+  asked = (write_steps(folder), CLUSTER, "--arg=size=8192")
+  tune = f"`lagom-xla tune {shlex.join(asked)}"
+  advised = _advised(printed("explain", *asked))
+  assert advised and all(tune in text for text in advised)
+  assert any(f"{tune}`" in text for text in advised)
+  again = f"`lagom-xla explain {shlex.join(asked)} "
+  name = _named(run("explain", *asked).out, again)
+  assert f"for {name}, which" in run("explain", *asked, name).out
+  # What was tried is not advised.
+  plan = folder / "plan"
+  assert run("tune", *asked, f"--out={plan}").status == 0
+  advised = _advised(printed("explain", str(plan)))
+  assert advised and all(f"{tune} --in-process`" in text for text in advised)
+  name = _named(run("explain", str(plan)).out, f"explain '{plan}' ")
+  assert f"for {name}, which" in run("explain", str(plan), name).out
+
+
+def _advised(explained: dict[str, Any]) -> list[str]:
+  """What is advised of an explanation as JSON, with commands of `tune`."""
+  return [
+    text
+    for step in ("before", "after")
+    for one in (explained[step] or {"collectives": ()})["collectives"]
+    for text in one["advice"]
+    if "lagom-xla tune" in text
+  ]
+
+
+def _named(told: str, command: str) -> str:
+  """The collective that the command for details names."""
+  _, _, details = told.partition("For details:")
+  (name,) = re.findall(f"{re.escape(command)}([^`]*)`", details)
+  return name
+
+
+def test_the_first_to_look_at_is_the_longest_wait_that_the_plan_leaves(
+  explained, plan
+):
+  assert explained.after is not None
+  told = " ".join(_told(str(plan)).split())
+  (name,) = re.findall(r"Begin with ([^ :,]+)", told)
+  (first,) = (c for c in explained.after.collectives if c.name == name)
+  assert " ".join(first.why.split()) in told
 
 
 def _told(*arguments: str) -> str:

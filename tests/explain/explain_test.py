@@ -9,7 +9,9 @@ after "-g"; all others are independent of the gather.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import functools
+import html
 import re
 from typing import Any
 
@@ -27,6 +29,7 @@ import rich.console
 import explained_step
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
@@ -34,6 +37,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import terminal
 from lagom_xla.report.page import contents
+from lagom_xla.report.page import report
 import random_orders
 
 _SQUARE = (explained_step.SIZE, explained_step.SIZE)
@@ -125,14 +129,14 @@ def _explained(
       *("beside", "A +g S -g B C", "awaited_early"),
       *("XLA waits for it before", None),
     ),
-    ("beside", "A +g -g B S C", "sync", "runs synchronously: XLA's", None),
+    ("beside", "A +g -g B S C", "sync", "runs synchronously, as XLA's", None),
     (
       *("beside", "B A +g S -g C", "operand_late"),
-      *("before the independent kernel ahead of that", None),
+      *("after the independent kernel that could hide it", None),
     ),
     (
       *("beside", "A +g S -g C B", "consumer_early"),
-      *("after the next independent kernel to hide it", None),
+      *("before the next independent kernel, which could hide it", None),
     ),
     ("short", "A +g S -g C", "too_long", "all independent kernels", None),
     (
@@ -206,7 +210,8 @@ def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
   two = ordered("two", "+h +g B -g -h C")
   assert explained_step.collective(two, "h") in _explained(two).why
   late = _explained(ordered("beside", "B A +g S -g C"))
-  assert "(explain_test.py:" in late.why  # The line that calls a helper.
+  # The line that calls a helper comes before the name that XLA gave.
+  assert re.search(r"because explain_test\.py:\d+, A \(\w", late.why)
   assert late.file.endswith("explained_step.py")
   both = ordered("combined", "+g K -g C D")
   (part,) = (p for p in _explained(both).parts if p.reason == "combined")
@@ -359,11 +364,15 @@ def test_a_kernel_that_xla_gathers_for_is_to_be_mapped_over_shards(
 
 
 def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
-  fsdp_scan: hlo.Module,
+  fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
   collectives = explaining.of_step(step).before.collectives
   assert any(c.executions > 1 and c.exposed_us > 0 for c in collectives)
+  monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_pipelined_all_gather=true")
+  with_flag = {
+    one.name: one.advice for one in explaining.of_step(step).before.collectives
+  }
   for one in collectives:
     said = [a for a in one.advice if a.startswith("Pipelining")]
     is_in_loop = one.executions > 1
@@ -372,6 +381,8 @@ def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
       # XLA made the reduce-scatters of all-reduces, and pipelines them as such.
       kind = "all_gather" if one.kind == "all-gather" else "all_reduce"
       assert f"xla_gpu_enable_pipelined_{kind}" in said[0]
+      # With the flag, XLA did not do it.
+      assert (said[0] in with_flag[one.name]) == (kind == "all_reduce")
 
 
 def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
@@ -510,7 +521,8 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
   module = scheduled(fsdp_step(unroll=True), **apart)
   step = step_lib.of_module(module, cluster_lib.parse("2x4xh100"))
   explained = explaining.of_step(step).before
-  rows = contents.of_inspection(step).collectives_before
+  page = contents.of_inspection(step)
+  rows = page.collectives_before
   # Alike ones leave none out, and name the one that they tell of.
   num = sum(1 + row.num_others for row in rows)
   assert num == len(explained.collectives)
@@ -518,7 +530,7 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
   assert waits_us == pytest.approx(explained.exposed_us)
   alike = [row for row in rows if row.num_others and row.why_waits]
   assert alike
-  assert all(f"For {row.label.name}: " in row.why_waits for row in alike)
+  assert all(f"For {row.label.name}, " in row.why_waits for row in alike)
   alone = [row for row in rows if not row.num_others and row.why_waits]
   assert alone
   by_name = {one.name: one for one in explained.collectives}
@@ -530,3 +542,9 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
     terminal.show_inspection(console, step, is_verbose=True)
   told = " ".join(captured.get().split())
   assert all(" ".join(row.why_waits.split()) in told for row in rows)
+  # The page begins with the costliest, and says how many it is about.
+  costly = dataclasses.replace(page, collectives_before=(alike[0],))
+  first = html.unescape(report.html(costly))
+  waits = in_words.milliseconds(alike[0].wait_us)
+  the = f"the {1 + alike[0].num_others}"
+  assert f"cost most. Kernels wait {waits} for {the}. For " in first

@@ -87,11 +87,21 @@ def test_wrapping_loses_no_word_and_keeps_to_80_columns(
   assert "".join("".join(found).split()) == "".join(text.split())
 
 
+def test_a_command_stays_on_one_line() -> None:
+  command = f"`lagom-xla tune 'a b.py:f' --cluster=1x8xh100 --arg={'x' * 40}`"
+  found = layout.wrapped(f"{'word ' * 20}{command} tries that.", indent=4)
+  assert sum(command in line for line in found) == 1
+  others = [line for line in found if command not in line]
+  assert all(len(line) <= layout.NUM_COLUMNS for line in others)
+
+
 def _fits(outcome: Outcome) -> bool:
   lines = outcome.out.splitlines()
   assert outcome.status == 0
   assert "\x1b" not in outcome.out and "…" not in outcome.out
-  assert max(map(len, lines)) <= layout.NUM_COLUMNS
+  # Commands are not broken, so that they can be pasted.
+  texts = [line for line in lines if not line.startswith("  lagom-xla ")]
+  assert max(map(len, texts)) <= layout.NUM_COLUMNS
   return len(lines) <= layout.NUM_LINES
 
 
@@ -101,7 +111,9 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   step = write_steps(tmp_path)
   outcome = run("inspect", step, CLUSTER)
   assert _fits(outcome)
-  first, *_ = outcome.out.splitlines()
+  first, *others = outcome.out.splitlines()
+  for command in ("explain", "tune"):
+    assert any(f"lagom-xla {command} {step} {CLUSTER}" in o for o in others)
   assert re.match(
     r"jit_step on 1x8xh100: collectives( and copies)? cost [\d.]+ ms", first
   )

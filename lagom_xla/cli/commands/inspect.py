@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import shlex
 from typing import Any
 
 from lagom_xla.cli import options
@@ -68,6 +69,10 @@ def _run(arguments: argparse.Namespace) -> None:
       files,
       advice=advice,
       costed=costs,
+      following=[
+        (options.command("explain", arguments), "what would help"),
+        (options.command("tune", arguments), "searches for a plan"),
+      ],
       is_verbose=arguments.verbose,
     ),
     files,
@@ -131,7 +136,9 @@ def add_explain(commands) -> None:
 
 
 def _run_explain(arguments: argparse.Namespace) -> None:
-  asked = [arguments.target]
+  from lagom_xla.report import notes
+
+  asked = f"{notes.program_name()} explain {shlex.quote(arguments.target)}"
   if arguments.cluster is None:
     for given in ("arg", "profile"):
       if getattr(arguments, given):
@@ -140,22 +147,23 @@ def _run_explain(arguments: argparse.Namespace) -> None:
 
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
-    asked.append(f"--cluster={arguments.cluster}")
-    if arguments.processes_per_node is not None:
-      asked.append(f"--processes-per-node={arguments.processes_per_node}")
-    asked += [f"--arg={keyword}" for keyword in arguments.arg]
+    asked = options.command("explain", arguments)
     options.check_target(arguments)
     with options.at_work(arguments) as (bar, workers):
       from lagom_xla.explain import explaining
       from lagom_xla.explain import explanation as explanation_lib
+      from lagom_xla.explain import sentences
 
       target, step, _ = options.inspected(arguments, bar, workers)
       advice = options.advised(target, step, bar)
       bar.say("explaining the waits")
-      explanation = explaining.of_step(step, advice)
+      tune = options.command("tune", arguments)
+      commands = sentences.Commands(
+        options=tune, in_process=f"{tune} --in-process"
+      )
+      explanation = explaining.of_step(step, advice, commands)
   from lagom_xla.report import explanations
   from lagom_xla.report import layout
-  from lagom_xla.report import notes
 
   name = arguments.collective
   if arguments.format == "json":
@@ -166,8 +174,7 @@ def _run_explain(arguments: argparse.Namespace) -> None:
     told = explanations.of_collective(explanation, name)
     layout.say(output.console(), *told)
   else:
-    command = f"{notes.program_name()} explain {' '.join(asked)}"
-    told = explanations.of_step(explanation, command)
+    told = explanations.of_step(explanation, asked)
     layout.say(output.console(), *told)
 
 

@@ -19,6 +19,7 @@ from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla.explain import explanation as explanation_lib
+  from lagom_xla.explain import sentences
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
@@ -254,6 +255,22 @@ def outcome_in_words(
   return f": {step_us / 1e3:,.2f} ms {words}".rstrip()
 
 
+def _not_tried(
+  arguments: argparse.Namespace, tuning: tuning_lib.Tuning
+) -> sentences.Commands:
+  """The commands that try what this run did not."""
+  from lagom_xla.explain import sentences
+
+  tune = options.command("tune", arguments)
+  is_whole = tuning.stopped is None
+  return sentences.Commands(
+    options="" if is_whole else tune,
+    in_process=""
+    if is_whole and arguments.in_process
+    else f"{tune} --in-process",
+  )
+
+
 def _write(
   arguments: argparse.Namespace,
   tuning: tuning_lib.Tuning,
@@ -286,11 +303,12 @@ def _write(
       ("after", kept.runs, kept.settings),
     ]
     files += options.write_trace(arguments, profile, runs)
+    commands = _not_tried(arguments, tuning)
     if tuning.plan.is_default:
-      explanation = explaining.of_step(before, tuning.advice)
+      explanation = explaining.of_step(before, tuning.advice, commands)
     else:
       explanation = explaining.of_plan(
-        before, kept.runs, kept.settings, tuning.advice
+        before, kept.runs, kept.settings, tuning.advice, commands
       )
     files.append(explanation_lib.write(explanation, folder))
     return files, explanation.after or explanation.before
