@@ -245,6 +245,48 @@ def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
   assert drawn_us == pytest.approx(long_step.step_us)
 
 
+def test_a_single_trip_like_the_one_before_is_drawn_as_that_one() -> None:
+  def slices(
+    kind: str, begin_us: float, end_us: float, stream: str = recorder.COMPUTE
+  ) -> recorder.Slice:
+    num_trips = kind == "folded"
+    return recorder.Slice(
+      stream=stream,
+      kind=kind,
+      name="" if num_trips else kind,
+      begin_us=begin_us,
+      end_us=end_us,
+      num_trips=num_trips,
+    )
+
+  # A trip of 10 us, into which a collective from before it reaches.
+  recorded = recorder.Recording(
+    step_time_us=25.0,
+    slices=(
+      slices("collective", 3.0, 8.0, recorder.COMMUNICATION),
+      slices("kernel", 0.0, 5.0),
+      slices("wait", 5.0, 8.0),
+      slices("kernel", 8.0, 15.0),
+      slices("folded", 15.0, 25.0, recorder.COMMUNICATION),
+      slices("folded", 15.0, 25.0),
+    ),
+  )
+  replayed = timeline.Timeline(
+    step_time_us=25.0,
+    kernel_us=22.0,
+    collective_us=5.0,
+    exposed_us={},
+    slowdown_us={},
+  )
+  drawn = contents.picture("before", recorded, replayed, {})
+  compute, communication = drawn.streams
+  assert compute.kind == ("kernel", "wait", "kernel", "wait", "kernel")
+  assert compute.begin_us == (0.0, 5.0, 8.0, 15.0, 18.0)
+  assert communication.begin_us == (3.0, 15.0)
+  assert communication.end_us == (8.0, 18.0)
+  assert drawn.detail_us is None
+
+
 @pytest.fixture(scope="module")
 def inspected(fsdp_scan: hlo.Module) -> report.Report:
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("2x8xh100"))
@@ -406,3 +448,33 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
 ) -> None:
   with chromium.phone("#whole .xtick text", is_dark=is_dark):
     assert chromium.errors == []
+
+
+def test_rows_have_whole_labels_and_one_trip_ends_at_its_borders(
+  chromium: browser.Browser, inspected: report.Report, tmp_path: pathlib.Path
+) -> None:
+  (picture,) = inspected.pictures
+  streams = (
+    *picture.streams[:-1],
+    dataclasses.replace(
+      picture.streams[-1], name="communication, scale-up and synchronous"
+    ),
+  )
+  picture = dataclasses.replace(picture, streams=streams)
+  pictures = [dataclasses.replace(picture, name=n) for n in ("before", "after")]
+  page = tmp_path / "page.html"
+  report.draw(dataclasses.replace(inspected, pictures=tuple(pictures)), page)
+  chromium.open(page)
+  assert chromium.errors == []
+  lefts = """Array.from(document.querySelectorAll('#whole .ytick text'),
+    text => text.getBoundingClientRect().left)"""
+  assert min(chromium.evaluate(lefts)) >= 0
+  assert picture.detail_us is not None
+  begin_us, end_us = picture.detail_us
+  ends = """document.getElementById('detail').data.flatMap(
+    bars => bars.base.map((from, i) => [from, from + bars.x[i]]))"""
+  found = chromium.evaluate(ends)
+  assert min(begin for begin, _ in found) == 0
+  assert max(end for _, end in found) == pytest.approx(
+    (end_us - begin_us) / 1e3
+  )

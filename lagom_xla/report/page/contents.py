@@ -10,6 +10,7 @@ their reasons are those of `lagom-xla explain`.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import itertools
@@ -49,6 +50,7 @@ def picture(
   instructions: Instructions,
 ) -> report.Picture:
   """The picture of a step, named "before" or "after"."""
+  recorded = _unfolded(recorded)
   streams = _joined(recorded)
   names = dict.fromkeys(
     name
@@ -106,6 +108,32 @@ def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
   if ran.kind in ("folded", "several"):
     return [("", _lost_us(ran))]
   return ran.lost_us
+
+
+def _unfolded(recorded: recorder.Recording) -> recorder.Recording:
+  """A recording in which a fold of one trip is the trip before it again."""
+  streams = {name: list[recorder.Slice]() for name in recorded.streams}
+  for ran in sorted(recorded.slices, key=lambda s: s.end_us):
+    before = streams[ran.stream]
+    if ran.num_trips != 1:
+      before.append(ran)
+      continue
+    trip_us = ran.time_us
+    begin_us = ran.begin_us - trip_us
+    first = bisect.bisect_right(
+      before, begin_us + 10**-_DIGITS, key=lambda s: s.end_us
+    )
+    before += [
+      dataclasses.replace(
+        s,
+        begin_us=max(s.begin_us, begin_us) + trip_us,
+        end_us=s.end_us + trip_us,
+      )
+      for s in before[first:]
+    ]
+  return dataclasses.replace(
+    recorded, slices=tuple(itertools.chain(*streams.values()))
+  )
 
 
 def _joined(

@@ -20,12 +20,14 @@ function escaped(text) {
   return text.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/>/g, '&gt;');
 }
 
-function rowsOf(offsets) {
-  // Streams from the top down, with room between before and after.
+function rowsOf(spans) {
+  // Streams from the top down, with room between before and after. Of each
+  // picture, only a span of time is drawn; the axis begins where it begins.
   const rows = [];
   let y = 0;
   pictures.forEach((picture, p) => {
-    for (const stream of picture.streams) rows.push({picture, stream, y: y--, offset: offsets[p]});
+    const [offset, end] = spans[p];
+    for (const stream of picture.streams) rows.push({picture, stream, y: y--, offset, end});
     y -= 0.4;
   });
   return rows;
@@ -96,6 +98,7 @@ function draw(rows, from, to, width) {
   // from and to are milliseconds on the axis, width is in pixels.
   const pxPerUs = width / ((to - from) * 1e3);
   const found = {};
+  const seen = row => [from * 1e3 + row.offset, Math.min(to * 1e3 + row.offset, row.end)];
   function bar(name, row, begin, end, text, more = {}) {
     const trace = found[name] ??= {
       type: 'bar', orientation: 'h', name, base: [], x: [], y: [], width: [],
@@ -104,6 +107,9 @@ function draw(rows, from, to, width) {
       marker: {color: color(more.color ?? name), line: {width: [], color: color('ground')}},
       insidetextfont: {color: (more.color ?? name) === 'slowed' ? '#1c1f24' : '#ffffff', size: 11},
     };
+    const [first, last] = seen(row);
+    begin = Math.max(begin, first);
+    end = Math.min(end, last);
     if (more.striped) trace.marker.pattern = {shape: '/', size: 7, solidity: .25, fillmode: 'overlay'};
     trace.base.push((begin - row.offset) / 1e3);
     trace.x.push((end - begin) / 1e3);
@@ -135,13 +141,13 @@ function draw(rows, from, to, width) {
     });
   }
   for (const row of rows) {
-    const s = row.stream, last = to * 1e3 + row.offset;
+    const s = row.stream, [first, last] = seen(row);
     let together = null;
     const flush = () => {
       if (!together) return;
-      const {begin, end, num, busy, parts, first} = together;
+      const {begin, end, num, busy, parts, only} = together;
       together = null;
-      if (first >= 0) return single(first);
+      if (only >= 0) return single(only);
       const text = `<b>${num.toLocaleString('en')} short ones</b><br>${ms(busy)} together` +
           (parts[1] > 0 ? `<br>slowed by ${ms(parts[1])}` : '') +
           (parts[2] > 0 ? `<br>waiting ${ms(parts[2])}` : '') + '<br>zoom in to see them';
@@ -155,7 +161,7 @@ function draw(rows, from, to, width) {
       const striped = kind === 'folded', title = striped ? '× ' + s.num[i].toLocaleString('en') : '';
       shares(row, partsOf(row, i), s.begin_us[i], s.end_us[i], describe(row, i), {striped, title});
     };
-    for (let i = firstAfter(s.end_us, from * 1e3 + row.offset); i < s.end_us.length; i++) {
+    for (let i = firstAfter(s.end_us, first); i < s.end_us.length; i++) {
       const begin = s.begin_us[i], end = s.end_us[i];
       if (begin >= last) break;
       if ((end - begin) * pxPerUs >= LEAST_PX) {
@@ -165,9 +171,9 @@ function draw(rows, from, to, width) {
       }
       if (together && (end - together.begin) * pxPerUs >= LEAST_PX) flush();
       if (!together) {
-        together = {begin, end, num: 0, busy: 0, parts: [0, 0, 0], first: i};
+        together = {begin, end, num: 0, busy: 0, parts: [0, 0, 0], only: i};
       } else {
-        together.first = -1;
+        together.only = -1;
       }
       together.end = end;
       together.busy += end - begin;
@@ -179,17 +185,15 @@ function draw(rows, from, to, width) {
   return Object.values(found);
 }
 
-function timeline(id, offsets, whole) {
+function timeline(id, spans, whole) {
   const place = document.getElementById(id);
-  const rows = rowsOf(offsets);
+  const rows = rowsOf(spans);
   let range = whole.slice();
   const narrow = () => place.clientWidth < 600;
   const left = () => narrow() ? 78 : 150;
   function layout() {
     const label = row => {
-      // `communication, sync` takes two lines: the margin holds one word beside `before:`.
-      const name = row.stream.name.replace(', ', ',<br>');
-      const stream = narrow() ? name.replace('communication', 'comm.') : name;
+      const stream = narrow() ? row.stream.name.replace('communication', 'comm.') : row.stream.name;
       return pictures.length === 1 ? stream : row.picture.name + (narrow() ? ':<br>' : ': ') + stream;
     };
     return {
@@ -198,7 +202,7 @@ function timeline(id, offsets, whole) {
       margin: {l: left(), r: 12, t: 8, b: 42},
       xaxis: {range: range.slice(), minallowed: whole[0], maxallowed: whole[1], ticksuffix: ' ms',
               exponentformat: 'none', separatethousands: true, gridcolor: color('line'), zeroline: false, nticks: narrow() ? 4 : 10},
-      yaxis: {fixedrange: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)',
+      yaxis: {fixedrange: true, automargin: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)',
               tickvals: rows.map(r => r.y), ticktext: rows.map(label)},
     };
   }
@@ -246,28 +250,28 @@ function showParts() {
   const bound = Number(place.dataset.boundUs) / 1e3;
   const data = PARTS.map(([name, field, shade]) => ({
     type: 'bar', orientation: 'h', name, marker: {color: color(shade)},
-    y: pictures.map(picture => picture.name), x: pictures.map(picture => picture[field] / 1e3),
+    y: pictures.map(picture => pictures.length === 1 ? 'step' : picture.name), x: pictures.map(picture => picture[field] / 1e3),
     hovertemplate: `%{y}: ${name} %{x:,.2f} ms<extra></extra>`,
   }));
   const axis = {gridcolor: color('line'), zeroline: false, exponentformat: 'none', separatethousands: true, fixedrange: true};
   return Plotly.react(place, data, {
-    ...theme(), barmode: 'stack', margin: {l: 70, r: 12, t: 8, b: 40}, showlegend: false,
+    ...theme(), barmode: 'stack', margin: {l: 70, r: 12, t: 24, b: 40}, showlegend: false,
     xaxis: {...axis, ticksuffix: ' ms', rangemode: 'tozero', nticks: place.clientWidth < 600 ? 4 : 10},
     yaxis: {...axis, autorange: 'reversed', showgrid: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)'},
     shapes: [{type: 'line', x0: bound, x1: bound, xref: 'x', y0: 0, y1: 1, yref: 'paper',
               line: {dash: 'dot', width: 2, color: color('text')}}],
-    annotations: [{text: 'lower bound', x: bound, y: 0, yref: 'paper', yshift: -30, showarrow: false}],
+    annotations: [{text: 'lower bound', x: bound, y: 1, yref: 'paper', yanchor: 'bottom', xanchor: 'right', showarrow: false}],
   }, CONFIG);
 }
 
 const shown = [showParts];
 showParts();
 const length = Math.max(...pictures.map(p => p.step_us)) / 1e3;
-shown.push(timeline('whole', pictures.map(() => 0), [0, length * 1.005]));
+shown.push(timeline('whole', pictures.map(p => [0, p.step_us]), [0, length * 1.005]));
 if (document.getElementById('detail')) {
   const trips = pictures.map(p => p.detail_us ?? [0, 0]);
   const size = Math.max(...trips.map(([begin, end]) => end - begin)) / 1e3;
-  shown.push(timeline('detail', trips.map(([begin]) => begin), [-.1 * size, 1.1 * size]));
+  shown.push(timeline('detail', trips, [0, size * 1.005]));
 }
 keepDrawn(() => shown.forEach(show => show()));
 
