@@ -15,8 +15,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
-# Reasons that an error quotes, and chains that are named in words.
-_MOST_REASONS = 3
+# Chains that are named in words.
 _MOST_CHAINS = 2
 
 
@@ -44,11 +43,13 @@ def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
 
 
 def obstacle(form: form_lib.Form, outcome: form_lib.Outcome) -> str:
-  """A form in words, with the first reasons why it could not act."""
-  reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
-  shown = "; ".join(reasons[:_MOST_REASONS]) or "it applies to nothing in it"
-  if len(reasons) > _MOST_REASONS:
-    shown += f"; and {len(reasons) - _MOST_REASONS} more"
+  """A form in words, with the first reason why it could not act."""
+  shown = "it applies to nothing in it"
+  if outcome.refusals:
+    first, *others = outcome.refusals
+    shown = f"{first.where}: {first.reason}"
+    if others:
+      shown += f"; and {len(others)} more"
   return f"{in_words(form)} ({shown})"
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from lagom_xla.costs import nccl
 
-# From here on, ends of ranges (ms) and sizes (MB) have no fraction.
+# From here on, ends of ranges (ms), sizes (MB) and percents have no fraction.
 _WHOLE_FROM_MS = 100
 _WHOLE_FROM_MB = 100
+_WHOLE_FROM_PERCENT = 10
 # Times below this have three digits after the point.
 _SHORT_MS = 0.1
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -158,9 +159,15 @@ def sm_range(taken: Collection[int]) -> str:
   return count(high, "SM") if low == high else f"{low} to {high} SMs"
 
 
-def supposing(scenario: str) -> str:
-  """A scenario of an error of the cost model, as a clause."""
-  return scenario if scenario.startswith("as ") else f"if {scenario}"
+def off_by(factor: float) -> str:
+  """A time over the predicted one, such as "14 % less time than predicted"."""
+  if factor >= 2:
+    return f"{factor:.1f} times as long as predicted"
+  percent = 100 * abs(factor - 1)
+  return (
+    f"{percent:.{0 if percent >= _WHOLE_FROM_PERCENT else 1}f} %"
+    f" {'less' if factor < 1 else 'more'} time than predicted"
+  )
 
 
 def version(numbers: Iterable[int]) -> str:

@@ -32,6 +32,7 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
 from lagom_xla.costs import fusion
+from lagom_xla.costs import in_words
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
@@ -174,26 +175,27 @@ def scenarios(
     else:
       spread = spreads()[part]
     factors = spread.factors[: 2 if is_both_ways else 1]
-    wrong.append((part, f"{what} {{:.2f}} times as long", factors))
+    wrong.append((part, what, factors))
   wrong.append(
     (
       "scattered_reads",
-      "reads across the order of memory take {:.2f} times as long",
+      "reads across the order of memory take",
       fusion.SCATTERED_FACTORS,
     )
   )
   if measured is not None:
-    take = "take {:.3f} times as long"
     wrong += [
-      (part, f"{part.replace('_', ' ')} {take}", factors or ())
+      (part, f"{part.replace('_', ' ')} take", factors or ())
       for part, factors in (
         ("measured_kernels", measured.kernel_factors),
         ("measured_collectives", measured.collective_factors),
       )
     ]
   found = [
-    scenario_lib.Scenario(name=form.format(f), part=part, **{part: f})
-    for part, form, factors in wrong
+    scenario_lib.Scenario(
+      name=f"{what} {in_words.off_by(f)}", part=part, **{part: f}
+    )
+    for part, what, factors in wrong
     for f in factors
   ]
   return (free, *found, scenario_lib.SURE)
@@ -277,7 +279,7 @@ def step_time(found: Times, missed: Spread | None = None) -> Estimate:
   """
   whole = {
     scenario_lib.Scenario(
-      name=f"steps take {factor:.2f} times as long", part="steps"
+      name=f"steps take {in_words.off_by(factor)}", part="steps"
     ): found.mean_us * factor
     for factor in found.step_factors or (missed or spreads()["steps"]).factors
   }

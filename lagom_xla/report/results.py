@@ -570,7 +570,7 @@ class Candidate:
   def verdict(self) -> str:
     """Why it was not kept; "kept" if it was."""
     if self.failure is not None:
-      return settings.refusal(self.failure)
+      return settings.refusal(self.failure, self.program)
     return self.obstacle or "kept"
 
 

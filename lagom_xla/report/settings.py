@@ -16,6 +16,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import memory_pool
@@ -184,7 +185,7 @@ def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
       f" instead of {own}: {_change(after_us + entry.gain_us, after_us)}; gains"
       f" at least {_ms(entry.worst_gain_us)}"
     ),
-    more=f", {in_words.supposing(entry.worst_if)}; alone: {alone}",
+    more=f" (worst case: {entry.worst_if}); alone: {alone}",
     gain_us=entry.gain_us,
   )
 
@@ -207,10 +208,12 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
   return in_words.gigabytes(before), words
 
 
-def refusal(reason: str) -> str:
-  """Why XLA refused a config, in one line."""
+def refusal(reason: str, program: form_lib.Form = form_lib.AS_WRITTEN) -> str:
+  """Why a config was refused, in one line, without the form's own name."""
   first, *_ = reason.splitlines() or [""]
-  return f"refused: {first.removesuffix('.')}"
+  named = f" cannot have {rewriting.in_words(program)} ("
+  _, _, inside = first.removesuffix(".").partition(named)
+  return f"refused: {inside.removesuffix(')') or first.removesuffix('.')}"
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:

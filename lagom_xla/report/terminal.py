@@ -299,7 +299,7 @@ def _exposed(
     if not one.why_waits and not one.slowed:
       continue
     wait, lose = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
-    runs = f", {one.executions} runs" if one.executions > 1 else ""
+    runs = f", {one.executions:,} per step" if one.executions > 1 else ""
     others = f" and {one.num_others} like it" if one.num_others else ""
     moves = f": {one.label.moves}" if one.label.moves else ""
     source = f" from {one.label.source}" if one.label.source else ""

@@ -255,14 +255,19 @@ _PLACE_NAME = re.compile(r'^loc\("([^"]+)"')
 def place_of(operation: ir.Operation) -> str:
   """The source line of an operation, or its name if the line is unknown.
 
-  JAX writes the innermost line of the user's code first.
+  This is the innermost line of the user's files, or else of any other.
   """
   location = str(operation.location)
-  line = _SOURCE_LINE.search(location)
-  if line is not None:
-    return f"{line[1].rpartition('/')[2]}:{line[2]}"
+  lines = _SOURCE_LINE.findall(location)
+  if lines:
+    file, line = next(filter(_is_users, lines), lines[0])
+    return f"{file.rpartition('/')[2]}:{line}"
   name = _PLACE_NAME.match(location)
   return name[1] if name is not None else f"a {operation.name}"
+
+
+def _is_users(line: tuple[str, str]) -> bool:
+  return "site-packages" not in line[0]
 
 
 def user_line(operations: Iterable[ir.Operation]) -> str:
@@ -272,10 +277,8 @@ def user_line(operations: Iterable[ir.Operation]) -> str:
   """
   found = []
   for operation in operations:
-    for file, line in _SOURCE_LINE.findall(str(operation.location)):
-      if "site-packages" not in file:
-        found.append((file, int(line)))
-        break
+    lines = _SOURCE_LINE.findall(str(operation.location))
+    found += [(f, int(n)) for f, n in filter(_is_users, lines)][:1]
   if not found:
     return ""
   file, line = min(found)

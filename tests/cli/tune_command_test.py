@@ -28,16 +28,20 @@ from commands import run
 from commands import write_hlo
 from commands import write_steps
 import fake_target
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.cli import progress
 from lagom_xla.cli.commands import tune
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
+from lagom_xla.compile import rewriting
+from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.flags import recipes
 from lagom_xla.passes import registry
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs as knobs_lib
 from lagom_xla.verify import verification
@@ -147,7 +151,8 @@ def test_tune_writes_a_plans_folder(tuned):
 def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
   first, *candidates, _, last = tuned.progress
   left = r"(, about \d+ (s|min) left)?"
-  default = r" *[\d.]+ s  XLA's defaults: [\d.]+ ms( with NCCL tuned)?"
+  default = r" *[\d.]+ s  XLA's defaults: [\d.]+ ms"
+  default += r"(; with the best NCCL settings [\d.]+ ms \(-[\d.]+%\))?"
   assert re.fullmatch(default + left, first)
   assert all(
     re.search(rf": [\d.]+ ms \([+-].*%\){left}$", c) for c in candidates
@@ -181,8 +186,10 @@ def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
   monkeypatch.setattr(sys, "argv", typed)
   said = tune.beyond(step)
   assert "can hide 8.00 ms of the waits" in said
-  assert "could hide up to 5.00 ms" in said
-  assert f"tune 'a b.py:f' {CLUSTER} --in-process`" in said
+  assert "could hide 5.00 ms of that at most" in said
+  assert f"To try it, run `lagom-xla tune 'a b.py:f' {CLUSTER} --in-p" in said
+  whole = dataclasses.replace(step, in_process_us=8e3)
+  assert "could hide all of that at most" in tune.beyond(whole)
   little = dataclasses.replace(step, in_process_us=1.0)
   assert "would bring little" in tune.beyond(little)
 
@@ -192,6 +199,30 @@ def test_a_config_that_xla_refuses_is_said_with_the_reason():
     config=config_lib.DEFAULT, reason="XLA ended.\nIts log: ..."
   )
   assert tune.outcome_in_words(refused, 1.0) == ": refused: XLA ended"
+
+
+def test_a_form_that_is_refused_is_told_by_its_reason_alone():
+  merged = form_lib.Form(strands="merged")
+  outcome = form_lib.Outcome.refused("the loop at train.py:8", "it is alone")
+  with pytest.raises(errors.ProgramError) as caught:
+    rewriting.check("jit_step", merged, outcome + outcome)
+  refused = candidates.Refused(
+    config=config_lib.XlaConfig(program=merged), reason=str(caught.value)
+  )
+  assert tune.outcome_in_words(refused, 1.0) == (
+    ": refused: the loop at train.py:8: it is alone; and 1 more"
+  )
+
+
+def test_times_in_progress_are_relative_to_the_step_without_a_plan(tuned):
+  default, *others = tuned.report["candidates"]
+  before_us = default["step_time_us"]
+  assert f"XLA's defaults: {before_us / 1e3:,.2f} ms" in tuned.progress[0]
+  said = "\n".join(tuned.progress)
+  for one in others:
+    if (us := one["tuned_step_time_us"]) is not None:
+      told = f"{in_words.ms(us)} ms ({us / before_us - 1:+.2%})"
+      assert f": {told}" in said
 
 
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])

@@ -20,6 +20,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -327,3 +328,16 @@ def test_pcie_alone_is_as_unknown_as_all_networks():
   )
   assert far == uncertainty.spreads()["between_nodes"]
   assert near.p90 < far.p90
+
+
+def test_a_scenario_says_how_far_off_the_prediction_would_be():
+  for factor, words in (
+    (0.86, "14 % less time than predicted"),
+    (1.004, "0.4 % more time than predicted"),
+    (3.0, "3.0 times as long as predicted"),
+  ):
+    assert in_words.off_by(factor) == words
+  names = [s.name for s in uncertainty.scenarios(cluster_lib.parse("2x8xh100"))]
+  of_nodes = [n for n in names if n.startswith("collectives between nodes ")]
+  assert [" less " in n for n in of_nodes] in ([True, False], [False, True])
+  assert len(set(names)) == len(names)

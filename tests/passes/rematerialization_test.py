@@ -187,11 +187,13 @@ def test_a_step_that_no_gpu_holds_is_costed_with_a_warning():
 def test_a_tuning_tells_once_of_a_step_that_does_not_fit():
   words = "a | a", "a a.remat | a a.remat"
   fits = _shown(tuner.tune(_target(*words)))
-  assert "1.1 GB of the 63.7 GB that JAX takes of 84.9 GB per GPU" in fits
+  assert (
+    "1.1 GB of the 63.7 GB that JAX takes of 84.9 GB (79.1 GiB) per GPU" in fits
+  )
   assert "does not fit" not in fits
   target = _target(*words, peak_bytes=100 * 10**9)
   too_large = _shown(tuner.tune(target))
-  assert "takes of 84.9 GB per GPU: it does not fit" in too_large
+  assert "takes of 84.9 GB (79.1 GiB) per GPU: it does not fit" in too_large
   assert too_large.count("1 instruction runs again") == 1
 
 

@@ -178,7 +178,7 @@ def _tune(
         if warning := evaluation.warning(target, candidate.peak_bytes):
           output.say(warning)
       if default_us is None:
-        default_us = candidate.tuned.step_time_us
+        default_us = candidate.under_nccl_defaults.step_time_us
         go_on()
 
     def advance(words: str) -> None:
@@ -228,12 +228,13 @@ def beyond(step: explanation_lib.Step) -> str:
   given = [
     word for word in sys.argv[1:] if word not in ("--flags-only", "--env-only")
   ]
-  again = shlex.join([*given, "--in-process"])
+  again = f"{notes.program_name()} {shlex.join([*given, '--in-process'])}"
+  share = "all" if at_most == left else at_most
   return (
     f"No option can hide {left} of the waits, because products before and after"
-    " need the data. Rewriting the program (docs/strands.md) could hide up to"
-    f" {at_most} of that. To try it, wrap the step in lagom_xla.tune and run"
-    f" `{notes.program_name()} {again}`"
+    " need the data. Rewriting the program (docs/strands.md) could hide"
+    f" {share} of that at most. To try it, run `{again}`; to use"
+    " its plan, wrap the step in lagom_xla.tune(plan=DIR)."
   )
 
 
@@ -241,18 +242,28 @@ def outcome_in_words(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
   default_us: float | None,
 ) -> str:
-  """A candidate's step time, relative to the default's if known."""
+  """A candidate's step time, relative to `default_us`.
+
+  `default_us` is the step time under all defaults; None for the default itself,
+  which is told without and with NCCL settings.
+  """
+  from lagom_xla.costs import in_words
   from lagom_xla.report import settings
   from lagom_xla.search.xla import candidates as candidates_lib
 
   if isinstance(candidate, candidates_lib.Refused):
-    return f": {settings.refusal(candidate.reason)}"
-  step_us = candidate.tuned.step_time_us
+    return f": {settings.refusal(candidate.reason, candidate.config.program)}"
+  own_us = candidate.under_nccl_defaults.step_time_us
+  tuned_us = candidate.tuned.step_time_us
+  tuned = (
+    f"{in_words.ms(tuned_us)} ms ({tuned_us / (default_us or own_us) - 1:+.2%})"
+  )
   if default_us is not None:
-    words = f"({step_us / default_us - 1:+.2%})"
-  else:
-    words = "with NCCL tuned" if candidate.is_searched else ""
-  return f": {step_us / 1e3:,.2f} ms {words}".rstrip()
+    return f": {tuned}"
+  words = f": {in_words.ms(own_us)} ms"
+  if in_words.ms(tuned_us) == in_words.ms(own_us):
+    return words
+  return f"{words}; with the best NCCL settings {tuned}"
 
 
 def _not_tried(

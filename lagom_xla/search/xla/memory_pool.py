@@ -57,7 +57,8 @@ def num_bytes(device_bytes: int) -> int:
 
 def of_a_gpu(device_bytes: int) -> str:
   """The memory that a step may use, in words."""
-  whole = in_words.gigabytes(device_bytes)
+  # GPUs are sold by GiB: an H100 of 80 GB has 79.1 of them.
+  whole = f"{in_words.gigabytes(device_bytes)} ({device_bytes / 2**30:.1f} GiB)"
   if share() == 1:
     return f"the {whole} of a GPU"
   pool = in_words.gigabytes(num_bytes(device_bytes))

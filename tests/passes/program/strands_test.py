@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Sequence
 import functools
+import importlib
 import re
 from typing import Any, cast
 
@@ -841,3 +842,24 @@ def test_keys_change_no_bit_of_what_is_computed():
     results.append(in_form.compile()(*strands_step.values(shapes)))
   assert any(np.any(np.asarray(g)) for g in jax.tree.leaves(results))
   jax.tree.map(np.testing.assert_array_equal, *results)
+
+
+def test_a_refusal_names_the_users_line_not_that_of_a_package(
+  tmp_path, monkeypatch
+):
+  package = tmp_path / "site-packages"
+  package.mkdir()
+  (package / "scans_inside.py").write_text(
+    "import jax\ndef scan(f, x, y):\n  return jax.lax.scan(f, x, y)\n"
+  )
+  monkeypatch.syspath_prepend(str(package))
+  scans = importlib.import_module("scans_inside")
+
+  def step(x: jax.Array, w: jax.Array) -> jax.Array:
+    return scans.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
+
+  module = _module(step, jnp.ones((8, 8)), jnp.ones((2, 8, 8)))
+  _, outcome = rewrite.rewrite(module, MERGED)
+  (refusal,) = outcome.refusals
+  assert "strands_test.py:" in refusal.where
+  assert "scans_inside" not in refusal.where

@@ -121,8 +121,8 @@ def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
     and c.config.program.strands == "rotated"
   ]
   assert (
-    "It needs 96.6 GB of the 63.7 GB that JAX takes of 84.9 GB per GPU."
-    in reasons
+    "It needs 96.6 GB of the 63.7 GB that JAX takes of 84.9 GB (79.1 GiB) per"
+    " GPU." in reasons
   )
 
 
