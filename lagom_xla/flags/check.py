@@ -272,6 +272,8 @@ class Checked:
   Attributes:
     jaxlib_version: of the jaxlib that it was checked against.
     num_flags: number of flags that XLA reads.
+    num_unread: number of flags that it does not read; if there are any, the
+      exit status is 1.
     findings: in the order of the words.
     suggestion: the corrected flags, which jaxlib accepts.
     variables: other environment variables found in it, to export separately.
@@ -282,10 +284,16 @@ class Checked:
 
   jaxlib_version: str
   num_flags: int
+  num_unread: int
   findings: tuple[Finding, ...]
   suggestion: str
   variables: Mapping[str, str]
   is_fatal: bool
+
+  @property
+  def is_void(self) -> bool:
+    """Whether all that was found are flags without effect."""
+    return all(finding.kind in _VOID for finding in self.findings)
 
 
 def check(text: str) -> Checked:
@@ -392,12 +400,17 @@ def _checked(
     read, _ = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
     read = ()
+  suggestion = " ".join(dict.fromkeys(filter(None, kept)))
+  if any(finding.instead for finding in found.values()):
+    # What is written instead may have no effect either.
+    suggestion = check(suggestion).suggestion
   variables = [w.written.partition("=") for w in words if w.is_variable]
   return Checked(
     jaxlib_version=debug_options.jaxlib_version(),
     num_flags=len(read),
+    num_unread=max(len(flags) - len(read), 0),
     findings=tuple(findings),
-    suggestion=" ".join(dict.fromkeys(filter(None, kept))),
+    suggestion=suggestion,
     variables={name: value for name, _, value in variables},
     is_fatal=is_fatal,
   )

@@ -87,6 +87,37 @@ def test_flags_are_checked_and_the_status_says_whether_xla_starts():
     assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
 
 
+_LEVEL, _LEVEL_4 = (f"--xla_gpu_autotune_level={level}" for level in (2, 4))
+_TRITON = "--xla_gpu_enable_triton_gemm=false"
+
+
+@pytest.mark.parametrize(
+  ("flags", "status"),
+  [
+    (f"{_LEVEL} \\ {_TRITON}", 1),
+    (f"{_LEVEL} NCCL_DEBUG=INFO {_TRITON}", 1),
+    (f"{_LEVEL} {_TRITON} \\", 0),
+    (f"{_LEVEL} {_TRITON} NCCL_DEBUG=INFO", 0),
+  ],
+)
+def test_the_status_of_a_check_says_whether_each_flag_is_read(flags, status):
+  outcome = run("flags", "--check", flags)
+  assert outcome.status == status
+  said = "starts with these flags, but reads only 1 of them."
+  assert (said in outcome.out) == bool(status)
+  assert printed("flags", "--check", flags)["num_unread"] == status
+
+
+def test_flags_that_only_repeat_defaults_can_be_shorter_and_were_meant():
+  outcome = run("flags", "--check", f"{_LEVEL} {_LEVEL}")
+  assert "Shorter, with the same effect:" in outcome.out
+  outcome = run("flags", "--check", f"{_TRITON} {_LEVEL_4}")
+  assert "Shorter, with the same effect:" in outcome.out
+  assert "You probably meant" not in outcome.out
+  outcome = run("flags", "--check", f"{_TRITON} -{_LEVEL}")
+  assert "You probably meant:" in outcome.out
+
+
 def test_a_check_heeds_none_of_the_flags_of_its_own_process():
   fatal = "--xla_that_ends_a_process=1"
   level = "--xla_gpu_autotune_level"

@@ -257,6 +257,21 @@ def test_two_names_of_one_option_are_duplicates():
   assert (first.flag, first.kind) == (names[0], "duplicate")
 
 
+@pytest.mark.parametrize(
+  "default",
+  [
+    f"--{LEVEL}=4",
+    f"-{LEVEL}=4",
+    f"--{LEVEL.upper()}=4",
+    "--no-xla_gpu_enable_nccl_user_buffers",
+  ],
+)
+def test_a_suggestion_repeats_no_default(default):
+  report = check.check(f"--{GATHER}=1 {default}")
+  assert report.suggestion == f"--{GATHER}=1"
+  assert not check.check(report.suggestion).findings
+
+
 def test_nothing_is_read_after_a_word_that_is_no_flag():
   text = f"--{GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1 --{LEVEL}=2"
   report = check.check(text)

@@ -25,9 +25,9 @@ The lines for PLAN append to XLA_FLAGS and set the cap on NCCL's channels. They
 do not load the tuner plugin; env.sh and `lagom-xla plugin` do.
 
 --check asks the installed jaxlib. It reports unknown flags (a single one ends
-your process, so the exit status is 1), flags that have no effect, occur twice,
-contradict others or repeat the default, and words that XLA misreads or skips.
-It says what to write instead.
+your process), flags that have no effect, occur twice, contradict others or
+repeat the default, and words that XLA misreads or skips. It says what to write
+instead. The exit status is 1 if XLA ends your process or does not read a flag.
 
 examples:
   lagom-xla flags plan
@@ -158,12 +158,12 @@ def _check(arguments: argparse.Namespace) -> None:
   if arguments.format == "json":
     output.write_json(report)
   else:
-    output.write("\n".join(_report_lines(report)))
-  if report.is_fatal:
+    output.write("\n".join(_report_lines(report, arguments.check)))
+  if report.is_fatal or report.num_unread:
     sys.exit(1)
 
 
-def _report_lines(report: check.Checked) -> list[str]:
+def _report_lines(report: check.Checked, text: str) -> list[str]:
   from lagom_xla.apply import env as env_lib
 
   version = f"jaxlib {report.jaxlib_version}"
@@ -179,15 +179,21 @@ def _report_lines(report: check.Checked) -> list[str]:
   num_fatal = sum(finding.is_fatal for finding in report.findings)
   if not report.is_fatal:
     end = "starts with these flags"
-    is_cut = any("stops reading" in finding.text for finding in report.findings)
-    end += f", but reads only {report.num_flags} of them." if is_cut else "."
+    if report.num_unread:
+      end += f", but reads only {report.num_flags} of them"
+    end += "."
   elif num_fatal:
     end = f"aborts with these flags, because of {num_fatal} of them."
   else:
     end = "aborts with these flags."
   lines += ["", f"XLA in {version} {end}"]
-  if report.suggestion or report.variables:
+  is_better = report.suggestion.split() != text.split()
+  if is_better and (report.suggestion or report.variables):
     meant = {"XLA_FLAGS": report.suggestion, **report.variables}
-    lines.append("You probably meant:")
+    lines.append(
+      "Shorter, with the same effect:"
+      if report.is_void
+      else "You probably meant:"
+    )
     lines += [f"  {it}" for it in env_lib.exports(meant).splitlines()]
   return lines
