@@ -79,6 +79,9 @@ def test_the_sections_tell_the_whole_plan(tuned_page: Tuned) -> None:
   assert f"source {tuned_page.folder}/env.sh" in text["verdict"]
   assert text["tried"].count("kept") == 1
   assert "not faster" in text["tried"]
+  # A recipe of XLA options has its name.
+  names = [arm["name"] for arm in tuning["arms"][1:]]
+  assert names and all(name in text["tried"] for name in names)
   exposed = tuning["predicted"]["before"]["exposed_us_by_collective"]
   assert all(name in text["overlaps"] for name in exposed)
   assert "steps.py:" in text["overlaps"]
@@ -354,6 +357,20 @@ def test_a_plan_that_sets_nothing_is_a_step_without_an_after(
   assert len(json.loads(page.scripts["drawn"])) == 1
   assert "settings" not in page.text
   assert "tried" in page.text
+
+
+@pytest.mark.parametrize("tuned_us", [9.0, 8.0])
+def test_times_with_nccl_settings_are_shown_where_they_differ(
+  inspected: report.Report, tuned_us: float
+) -> None:
+  tried = tuple(
+    report.Tried(name="a", us=9.0, tuned_us=us, verdict="kept")
+    for us in (tuned_us, None)
+  )
+  told = _page(inspected, tried=tried).text["tried"]
+  differ = tuned_us != 9.0
+  assert ("with NCCL settings" in told) == differ
+  assert ("were not searched (-)" in told) == differ
 
 
 def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:

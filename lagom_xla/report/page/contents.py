@@ -363,7 +363,7 @@ def of_tuning(
     settings=tuple(_settings(tuning)),
     tried=tuple(
       report.Tried(
-        name=settings.config_in_words(candidate.config),
+        name=settings.config_in_words(candidate.config, tuning.search.arms),
         us=one.step_time_us,
         tuned_us=one.tuned_step_time_us,
         verdict=one.verdict,

@@ -333,6 +333,9 @@ def html(data: Report) -> str:
     why=_why(data),
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
+    has_nccl_settings=any(
+      one.tuned_us not in (None, one.us) for one in data.tried
+    ),
     has_details=all(picture.detail_us for picture in data.pictures),
     title=f"{data.module_name} on {data.cluster}",
     drawn=[dataclasses.asdict(p) for p in data.pictures],

@@ -218,6 +218,8 @@ class Search:
     best = self.best
     if candidate is best:
       return ""
+    if candidate is self.default:
+      return "today"
     obstacle = self._obstacle(candidate, best, self.fastest_arm)
     return obstacle or "not surely faster"
 
@@ -225,8 +227,9 @@ class Search:
     self, candidate: Candidate, kept: Candidate, fastest: Candidate
   ) -> str:
     least_us = LEAST_GAIN * kept.tuned.step_time_us
-    if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
-      return "not faster"  # As predicted; nothing else is worth a replay.
+    slower_us = candidate.tuned.step_time_us - kept.tuned.step_time_us
+    if slower_us >= -least_us:  # Nothing else is worth a replay.
+      return "not faster" if slower_us >= 0 else "not surely faster"
     if tuned_us(candidate) >= tuned_us(kept) - least_us:
       return "its gain was never measured"
     if not self._is_surely_faster(candidate, kept, least_us):

@@ -96,6 +96,21 @@ def test_of_two_that_surely_gain_the_one_that_surely_gains_more_is_kept(
   assert (found.obstacle(second) == "not surely faster") == (not is_kept)
 
 
+@pytest.mark.parametrize(
+  ("tuned_us", "said"),
+  [(80.0, "not faster"), (79.99, "not surely faster"), (81.0, "not faster")],
+)
+def test_only_what_is_as_slow_is_said_to_be_not_faster(
+  tuned_us: float, said: str
+):
+  default, kept = _candidate(100.0, 90.0), _candidate(100.0, 80.0, a=1)
+  other = _candidate(100.0, tuned_us, b=1)
+  found = candidates.Search(default=default, others=(kept, other))
+  assert found.best is kept
+  assert found.obstacle(other) == said
+  assert found.obstacle(default) == "today"
+
+
 def test_options_must_not_hurt_those_who_run_nccls_defaults():
   default = _candidate(100.0, 90.0)
   hurts = _candidate(101.0, 50.0, threshold=1)
