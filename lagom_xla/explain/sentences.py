@@ -19,6 +19,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.flags import collective_routes
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -509,8 +510,9 @@ def _pipelining(subject: Subject) -> Iterator[str]:
     )
   products = _products(subject)
   if products and not bound[products].any():
+    flag = xla_options.xla_flags({option: True})
     yield (
-      f"Pipelining: in its loop it could be {trip}; {option} does that."
+      f"Pipelining: in its loop it could be {trip}; {flag} does that."
       f" `{subject.commands.options}` tries it."
     )
 

@@ -33,6 +33,8 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.flags import check
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import terminal
@@ -380,7 +382,9 @@ def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
     if said:
       # XLA made the reduce-scatters of all-reduces, and pipelines them as such.
       kind = "all_gather" if one.kind == "all-gather" else "all_reduce"
-      assert f"xla_gpu_enable_pipelined_{kind}" in said[0]
+      flag = xla_options.xla_flags({f"xla_gpu_enable_pipelined_{kind}": True})
+      assert f"; {flag} does that." in said[0]
+      assert not check.check(flag).findings
       # With the flag, XLA did not do it.
       assert (said[0] in with_flag[one.name]) == (kind == "all_reduce")
 
