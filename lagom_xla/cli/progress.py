@@ -68,7 +68,9 @@ class Bar:
     self._has_lines = lines and self._says_silences
     self._time_budget_s = time_budget_s
     self._started_s = self._printed_s = time.monotonic()
-    self.num_done, self._num_left = 0, 0.0
+    self.num_done = 0
+    self._num_left: float | None = None
+    self._num_full = 0
     self._ended_s: list[float] = []
     self._words = "loading JAX"
     self._ended = threading.Event()
@@ -144,14 +146,19 @@ class Bar:
     self.estimate(num_steps)
     self._progress.update(self._task, total=num_steps)
 
-  def estimate(self, num_left: float) -> None:
-    """Sets the estimated number of steps left."""
-    self._num_left = num_left
+  def estimate(self, num_left: float, num_full: int = 0) -> None:
+    """Sets the estimated number of steps left.
+
+    Besides them, `num_full` steps will each take as long as the first one did,
+    which loads and compiles everything.
+    """
+    self._num_left, self._num_full = num_left, num_full
 
   def advance(self, words: str, outcome: str = "") -> None:
     """Counts a step as done; only lines show its outcome."""
     self.num_done += 1
-    self._num_left = max(self._num_left - 1, 0.0)
+    if self._num_left is not None:
+      self._num_left = max(self._num_left - 1, 0.0)
     self._ended_s.append(time.monotonic())
     self._progress.update(self._task, advance=1, description=words)
     if self._has_lines:
@@ -177,10 +184,12 @@ class Bar:
     """The time left, after a comma; "" if unknown or short."""
     now_s = time.monotonic()
     left_s: float | None = None
-    if self.num_done >= _LEAST_STEPS:
+    if self.num_done >= _LEAST_STEPS and self._num_left is not None:
       first_s, *others_s = self._ended_s[-1 - _MOST_RECENT :]
       step_s = (others_s[-1] - first_s) / len(others_s)
-      left_s = max(self._num_left * step_s - (now_s - others_s[-1]), 0.0)
+      full_s = self._num_full * (self._ended_s[0] - self._started_s)
+      left_s = self._num_left * step_s + full_s - (now_s - others_s[-1])
+      left_s = max(left_s, 0.0)
     if self._time_budget_s is not None:
       budget_s = self._time_budget_s - (now_s - self._started_s)
       if budget_s > 0 and (left_s is None or budget_s < left_s):

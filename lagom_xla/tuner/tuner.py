@@ -11,7 +11,7 @@ All times are predicted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import datetime
 import warnings
@@ -39,7 +39,6 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import options
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 
@@ -90,6 +89,9 @@ def inspect(
   return run.step
 
 
+Expect = Callable[[float, int], None]
+
+
 def tune(
   target: target_lib.Target,
   *,
@@ -99,7 +101,7 @@ def tune(
   applied: plan_lib.Applied = "all",
   progress: candidates_lib.Progress = lambda _: None,
   found: joint.Found = lambda _: None,
-  expect: options.Expect = lambda _: None,
+  expect: Expect = lambda *_: None,
 ) -> tuning_lib.Tuning:
   """Tunes a target.
 
@@ -121,8 +123,9 @@ def tune(
       are compared by the step time with that part.
     progress: called with a short description of each piece of work after it.
     found: called with each candidate, the default first.
-    expect: called with the estimated number of compiles to come, each time that
-      the estimate changes.
+    expect: called with the estimated numbers of schedules and of full compiles
+      to come, each time that the estimate changes. Nobody knows them before the
+      end of a search with `in_process`.
 
   Raises:
     PlanError: `in_process` with `applied` other than "all".
@@ -144,7 +147,9 @@ def tune(
 
   def expect_with_last(num_candidates: float) -> None:
     assert so_far.search is not None
-    expect(num_candidates + full_compiles.num_expected(so_far.search))
+    if not in_process:
+      num_schedules, num_full = full_compiles.num_expected(so_far.search)
+      expect(num_candidates + num_schedules, 1 + num_full)  # And the default's.
 
   beside = dataclasses.replace(
     environment.of_compile(target.handed), is_beaten=in_process
@@ -187,7 +192,7 @@ def _checked(
   so_far: candidates_lib.SoFar,
   without_plugin: channel_cap.WithoutPlugin | None,
   progress: candidates_lib.Progress,
-  expect: options.Expect,
+  expect: Expect,
   applied: plan_lib.Applied,
   by_cap: channel_cap.WithoutPlugin | None,
 ) -> tuning_lib.Tuning:
@@ -197,7 +202,7 @@ def _checked(
     target, so_far.search, without_plugin=without_plugin
   )
   progress(f"full compile with {environment.options_in_words()}")
-  expect(full_compiles.num_expected(so_far.search))
+  expect(*full_compiles.num_expected(so_far.search))
   steps = evaluation.Steps(target)  # Each step is needed at least twice.
   so_far.search, compiled = full_compiles.of_best(
     target,
@@ -207,7 +212,7 @@ def _checked(
     by_cap=by_cap,
     steps=steps,
   )
-  expect(0)
+  expect(0, 0)
   progress("full compile with the plan")
   search = so_far.search
   plan = plan_of(target, search, applied=applied)

@@ -133,6 +133,24 @@ def test_what_is_left_is_said_as_exactly_as_it_is_known(
       assert bar.left_in_words == words
 
 
+def test_full_compiles_that_follow_a_search_are_in_what_is_left():
+  clock = mock.Mock(return_value=0.0)
+  with mock.patch.object(time, "monotonic", clock), _said():
+    with progress.Bar(is_quiet=True) as bar:
+      for ended_s in (40.0, 41.0, 42.0, 43.0):
+        clock.return_value = ended_s
+        bar.advance("a step")
+      assert bar.left_in_words == ""  # It is unknown.
+      # The first step was a full compile, the others only schedules.
+      bar.estimate(10, num_full=2)
+      assert bar.left_in_words == ", about 90 s left"
+    with progress.Bar(is_quiet=True, time_budget_s=90.0) as bar:
+      clock.return_value += 30.0
+      for _ in range(3):
+        bar.advance("a step")
+      assert bar.left_in_words == ", at most 0:01:00 left"
+
+
 def test_a_config_is_named_by_what_sets_it_apart():
   names = naming.Names([(_PLAN, "the plan")])
   assert names(_PLAN) == "the plan"

@@ -151,13 +151,26 @@ def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
 
 
 def test_what_is_expected_ends_with_the_compiles_of_the_plan():
-  expected: list[float] = []
-  tuning = tuner.tune(_target(None), expect=expected.append)
+  expected: list[tuple[float, int]] = []
+  tuning = tuner.tune(
+    _target(None), expect=lambda left, full: expected.append((left, full))
+  )
   assert tuning.plan.xla.options
-  # Without each option alone, and all of the plan.
-  *_, of_plan, after = expected
-  assert of_plan > len(tuning.plan.xla.options)
-  assert after == 0
+  # The default, without each option alone, and all of the plan.
+  (_, of_all), *_, of_plan, after = expected
+  assert of_all == 1  # No plan is known yet.
+  assert of_plan[0] >= len(tuning.plan.xla.options) and of_plan[1] == 1
+  assert after == (0, 0)
+
+
+def test_nothing_is_expected_of_a_search_in_process_before_its_end():
+  expected: list[tuple[float, int]] = []
+  tuner.tune(
+    _target(None),
+    in_process=True,
+    expect=lambda left, full: expected.append((left, full)),
+  )
+  assert len(expected) == 2 and expected[-1] == (0, 0)
 
 
 def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_scan):

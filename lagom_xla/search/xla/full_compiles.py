@@ -121,16 +121,12 @@ _Checked = tuple[
 ]
 
 
-def num_expected(search: candidates.Search) -> int:
-  """The number of schedules that `of_best` will probably compile.
-
-  The full compile counts as two.
-  """
+def num_expected(search: candidates.Search) -> tuple[int, int]:
+  """The numbers of schedules and of full compiles that `of_best` may need."""
   best = min(search.scheduled, key=candidates.tuned_us)
   if best is search.default:
-    return 0
-  # One without each option, and the full compile.
-  return len(best.config.options) + 2
+    return 0, 0
+  return len(best.config.options), 1  # One schedule without each option.
 
 
 def of_default(
