@@ -44,6 +44,7 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs as knobs_lib
+from lagom_xla.tuner import tuner
 from lagom_xla.verify import verification
 from searched_plan import H100
 from searched_plan import exchange_settings
@@ -192,6 +193,21 @@ def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
   assert "could hide all of that at most" in tune.beyond(whole)
   little = dataclasses.replace(step, in_process_us=1.0)
   assert "would bring little" in tune.beyond(little)
+
+
+@pytest.mark.parametrize(
+  ("more", "seconds"), [((), 50.0), (("--in-process",), 25.0)]
+)
+def test_half_of_a_time_budget_is_left_to_finish_the_plan(
+  tmp_path, more, seconds
+):
+  # Strands and groups get as much again as options.
+  step = write_steps(tmp_path)
+  ended = errors.TargetError("It ends here.")
+  with mock.patch.object(tuner, "tune", side_effect=ended) as tuning:
+    out = f"--out={tmp_path / 'plan'}"
+    run("tune", step, CLUSTER, out, "--time-budget=100s", *more)
+  assert tuning.call_args.kwargs["seconds"] == seconds
 
 
 def test_a_config_that_xla_refuses_is_said_with_the_reason():

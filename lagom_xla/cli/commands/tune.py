@@ -188,14 +188,16 @@ def _tune(
       bar.say("choosing what to compile next")
 
     budget_s = arguments.time_budget
+    # Options take a part, and strands and groups with `in_process` as much.
+    # What is left is for orders, and to check the plan.
+    num_parts = 4 if arguments.in_process else 2
     with (
       bar.told_of_compiles(naming.Names(naming.of_arms(target))),
       options.pricing(arguments.profile, target) as priced,
     ):
       tuning = tuner.tune(
         target,
-        # Leaves time to check the plan.
-        seconds=joint.SECONDS if budget_s is None else budget_s / 2,
+        seconds=joint.SECONDS if budget_s is None else budget_s / num_parts,
         in_process=arguments.in_process,
         applied=arguments.applied,
         progress=advance,
