@@ -147,7 +147,7 @@ class _Ran:
       )
 
   def slowed_us(self, name: str) -> float:
-    """The time that kernels lose to a collective."""
+    """The time by which a collective slows kernels."""
     return sum(slowed.us for slowed in self.slows.get(name, ()))
 
 
@@ -237,8 +237,8 @@ def _compared(
     slowed_after_us=slowed_us[1],
     sentence=(
       f"{subject} {said}. Kernels wait {_ms(exposed_us[0])} today and"
-      f" {_ms(exposed_us[1])} with the plan, and lose {_ms(slowed_us[0])} today"
-      f" and {_ms(slowed_us[1])} with the plan."
+      f" {_ms(exposed_us[1])} with the plan, and are slowed by"
+      f" {_ms(slowed_us[0])} today and {_ms(slowed_us[1])} with the plan."
     ),
   )
 

@@ -88,8 +88,8 @@ class WithPlan:
     names: the collectives from those lines with the plan.
     exposed_before_us: exposed time today.
     exposed_after_us: exposed time with the plan.
-    slowed_before_us: time that kernels lose to them today.
-    slowed_after_us: time that kernels lose to them with the plan.
+    slowed_before_us: time by which they slow kernels today.
+    slowed_after_us: time by which they slow kernels with the plan.
     sentence: the comparison in words.
   """
 
@@ -134,8 +134,8 @@ class Collective:
     sync_because: why XLA made it sync; "" if it is async or not exposed.
     why: why it is exposed, in a sentence; "" if it is not.
     parts: the parts of its exposed time, largest first.
-    slowed_us: time that kernels lose to it.
-    slows: the kernels that lose most.
+    slowed_us: time by which it slows kernels.
+    slows: the kernels that it slows most.
     with_plan: the plan's effect on it; null without a plan.
     advice: possible changes to the model, mesh, accumulation or strands.
   """

@@ -371,7 +371,7 @@ class LostToCollective:
   Attributes:
     kernel: name of the kernel.
     collective: name of the collective.
-    slowdown_us: time that the kernel loses per step.
+    slowdown_us: time per step by which the collective slows the kernel.
   """
 
   kernel: str
@@ -389,12 +389,12 @@ class Timeline:
     kernel_us: time of kernels, each alone.
     collective_us: time of collectives, each alone.
     exposed_us: time that kernels wait for collectives.
-    slowdown_us: time that kernels lose to collectives beside them.
-    delay_us: time that collectives lose to kernels beside them.
+    slowdown_us: time by which collectives slow kernels.
+    delay_us: time by which kernels slow collectives.
     copy_us: time of copies beside kernels, each alone: to and from the host's
       memory, and within the GPU's.
     copy_wait_us: time that kernels wait for copies.
-    copy_slowdown_us: time that kernels lose to copies.
+    copy_slowdown_us: time by which copies slow kernels.
     exposed_us_by_collective: collective -> its share of `exposed_us`.
     source_by_collective: collective -> its source line, like `source` of
       `inspect`.
@@ -757,7 +757,7 @@ class Profile:
     kernel_us: time per step in which kernels ran.
     exposed_us: time in which a collective ran and no kernel did.
     gap_us: time in which neither ran.
-    slowdown_us: time that kernels lost to collectives, as far as their lone
+    slowdown_us: time by which collectives slowed kernels, as far as their lone
       times are known.
     collectives: the collectives, the most exposed first.
     slowdowns: kernels of equal work beside a collective, the largest losses

@@ -276,7 +276,7 @@ def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
     ("part", "ms"),
     (
       ("kernels", _ms(overlaps.kernel_us)),
-      ("  lost to collectives", _ms(overlaps.slowdown_us)),
+      ("  slowed by collectives", _ms(overlaps.slowdown_us)),
       ("+ waits for collectives", _ms(overlaps.exposed_us)),
       ("  caused by late ranks", _ms(late_us)),
       ("+ gaps", _ms(overlaps.gap_us)),
@@ -311,7 +311,7 @@ def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
     columns = ("kernel", "alike", "by collective", "alone us", "beside us")
     yield layout.table(
       "Kernels slowed most (measured)",
-      (*columns, "lost ms/step"),
+      (*columns, "slowed ms/step"),
       (
         (
           row.kernel,

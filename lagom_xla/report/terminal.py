@@ -280,13 +280,13 @@ def _exposed(
     return None
   head = (
     f"Today kernels wait {_ms(replayed.total_exposed_us)} for collectives and"
-    f" lose {_ms(replayed.total_slowdown_us)} beside them"
+    f" are slowed by {_ms(replayed.total_slowdown_us)} beside them"
   )
   of_copies = [
     f"{verb} {_ms(us)} {beside} copies"
     for verb, us, beside in (
       ("wait", replayed.total_copy_wait_us, "for"),
-      ("lose", replayed.total_copy_slowdown_us, "beside"),
+      ("are slowed by", replayed.total_copy_slowdown_us, "beside"),
     )
     if us > 0
   ]
@@ -298,7 +298,7 @@ def _exposed(
   for one in contents.losses(step, step.default, told):
     if not one.why_waits and not one.slowed:
       continue
-    wait, lose = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
+    wait, slowed = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
     runs = f", {one.executions:,} per step" if one.executions > 1 else ""
     others = f" and {one.num_others} like it" if one.num_others else ""
     moves = f": {one.label.moves}" if one.label.moves else ""
@@ -308,7 +308,7 @@ def _exposed(
     items.append(
       (
         *layout.wrapped(
-          f"{wait:>{_WIDE}}{lose:>{_WIDE}}  {one.label.what}{runs}",
+          f"{wait:>{_WIDE}}{slowed:>{_WIDE}}  {one.label.what}{runs}",
           more=2 * _WIDE + 2,
         ),
         *layout.wrapped(
@@ -320,7 +320,7 @@ def _exposed(
     )
   if items:
     lines.append(
-      f"{'wait':>{_WIDE}}{'lose':>{_WIDE}}  ms per step, for each collective"
+      f"{'wait':>{_WIDE}}{'slowed':>{_WIDE}}  ms per step, for each collective"
       " of today's module"
     )
   return layout.Section(head=tuple(lines), items=tuple(items), least=1)
@@ -396,8 +396,8 @@ def _verdict_on_profile(
     head=(
       *layout.wrapped(
         f"{profile.analysis.module.name}, measured: kernels wait"
-        f" {_ms(overlaps.exposed_us)} for collectives and lose"
-        f" {_ms(overlaps.slowdown_us)} beside them, of a step of"
+        f" {_ms(overlaps.exposed_us)} for collectives and are"
+        f" slowed by {_ms(overlaps.slowdown_us)} beside them, of a step of"
         f" {_ms(overlaps.step_us)}."
       ),
       *layout.wrapped(
@@ -436,7 +436,7 @@ def _waited_for(
     first = layout.wrapped(f"{times}  {what}", more=29)
     items.append((*first, *layout.wrapped(source, indent=29, more=0)))
   head = (
-    "     wait  of late     lose  ms per step, for each collective that ran"
+    "     wait  of late   slowed  ms per step, for each collective that ran"
   )
   return layout.Section(head=(head,), items=tuple(items), least=1)
 

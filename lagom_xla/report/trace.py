@@ -253,7 +253,7 @@ def _arguments(
     held = "thread blocks" if ran.kind == "kernel" else "channels"
     arguments[held] = ran.num_channels or None
   for name, lost_us in ran.lost_us:
-    arguments[f"lost us to {name}"] = lost_us
+    arguments[f"us slowed by {name}"] = lost_us
   return arguments
 
 

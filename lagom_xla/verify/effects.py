@@ -237,7 +237,7 @@ def of_orders(
     replaces="XLA's own order",
     evidence=(
       f"kernels wait {_ms(after.total_exposed_us)} for collectives instead of"
-      f" {_ms(before.total_exposed_us)}, and lose"
+      f" {_ms(before.total_exposed_us)}, and are slowed by"
       f" {_ms(after.total_slowdown_us)} beside them instead of"
       f" {_ms(before.total_slowdown_us)} (predicted, the plan's NCCL settings);"
       f" {seen.evidence}"

@@ -373,6 +373,22 @@ def test_times_with_nccl_settings_are_shown_where_they_differ(
   assert ("were not searched (-)" in told) == differ
 
 
+def test_slowdowns_are_told_in_the_same_words_everywhere(
+  fsdp_scan: hlo.Module, inspected: report.Report, tmp_path: pathlib.Path
+) -> None:
+  module = tmp_path / "step.hlo.pb"
+  module.write_bytes(fsdp_scan.proto.SerializeToString())
+  outcome = run("inspect", str(module), CLUSTER)
+  assert outcome.status == 0, outcome.err
+  said = " ".join(outcome.out.split())
+  slowed = r"are slowed by [\d.]+ ms beside them"
+  assert re.search(slowed, said)
+  assert " wait slowed ms per step" in said
+  text = _page(inspected).text
+  assert re.search(slowed, text["verdict"])
+  assert "kernels slowed by" in text["overlaps"]
+
+
 def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:
   pytest.importorskip("plotly")
   (picture,) = inspected.pictures

@@ -270,7 +270,7 @@ def _why_slows(
   configuration: step_lib.Configuration,
   one: explanation_lib.Collective,
 ) -> str:
-  """Why a collective slows the kernel that loses most to it."""
+  """Why a collective slows the kernel that it slows most."""
   name, key = one.slows[0].kernel, step.key_of[one.name]
   num_channels = step.predict(key, configuration[key]).num_channels
   kernel = next(k for k in step.analysis.kernels.values() if k.name == name)

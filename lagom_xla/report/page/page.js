@@ -38,7 +38,7 @@ function lost(row, i) {
 }
 
 function partsOf(row, i) {
-  // Kernels alone, what they lose, waits.
+  // Kernels alone, slowdowns, waits.
   const s = row.stream;
   return [s.kind[i] === 'wait' ? 0 : s.lone_us[i], lost(row, i), s.wait_us[i]];
 }
@@ -128,7 +128,7 @@ function draw(rows, from, to, width) {
       const kind = row.stream.name.startsWith('communication') ? 'collective' : 'copy';
       return bar(of + kind, row, begin, end, text, {color: kind, striped, title});
     }
-    // By height: what kernels take alone, what they lose, what they wait.
+    // By height: what kernels take alone, slowdowns, waits.
     const all = parts.reduce((sum, us) => sum + us, 0) || 1;
     let top = .4;
     ['kernel', 'slowed', 'wait'].forEach((name, k) => {

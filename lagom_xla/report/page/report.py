@@ -108,7 +108,7 @@ class Picture:
     name: "before" or "after".
     step_us: step time.
     kernel_us: time of kernels alone.
-    slowdown_us: time that kernels lose to collectives and copies.
+    slowdown_us: time by which collectives and copies slow kernels.
     wait_us: time that kernels wait for collectives and copies.
     labels: labels of the slices.
     streams: the streams, compute first.
@@ -137,9 +137,9 @@ class Collective:
     executions: number of runs per step.
     lone_us: time of all runs alone.
     wait_us: time that kernels wait for them.
-    slows_us: time that kernels lose to them.
+    slows_us: time by which they slow kernels.
     why_waits: why kernels wait, in a sentence; "" if they do not.
-    slowed: the kernel that loses most; "" for none.
+    slowed: the kernel that is slowed most; "" for none.
     why_slows: why that kernel is slower, in a sentence.
   """
 
@@ -358,7 +358,7 @@ def _why(data: Report) -> str:
     waits = in_words.milliseconds(row.wait_us)
     return f"{costly} wait {waits} for {it}{then}{row.why_waits}"
   return (
-    f"{costly} lose {in_words.milliseconds(row.slows_us)} beside {it}."
+    f"{costly} run {in_words.milliseconds(row.slows_us)} longer beside {it}."
     f" {row.why_slows}"
   )
 

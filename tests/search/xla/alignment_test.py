@@ -250,8 +250,8 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
   num = len(found.best.config.orders)
   assert effect.value == f"{num} computation{'s'[: num > 1]} in our order"
   numbers = re.match(
-    r"kernels wait (\S+) ms for collectives instead of (\S+) ms, and lose"
-    r" (\S+) ms beside them instead of (\S+) ms \(predicted",
+    r"kernels wait (\S+) ms for collectives instead of (\S+) ms, and are"
+    r" slowed by (\S+) ms beside them instead of (\S+) ms \(predicted",
     effect.evidence,
   )
   assert numbers is not None
