@@ -139,6 +139,8 @@ def of_effect(effect: effects_lib.Effect, acts: str = "") -> Setting:
   if effect.replaces or is_named:
     replaced = in_words.option(effect.knob, effect.replaces)
     does = f" instead of {replaced}{acts}"
+  if effect.is_as_today:
+    does = f", as today{acts}"
   if effect.without_us is not None and effect.with_us is not None:
     does += f": {_change(effect.without_us, effect.with_us)}"
   first, *others = effect.evidence.split("; ")

@@ -66,8 +66,18 @@ class Effect:
   with_us: float | None = None
 
   @property
+  def is_as_today(self) -> bool:
+    """Whether it has this value without the plan, too."""
+    return self.value == self.replaces
+
+  @property
   def gain_us(self) -> float | None:
-    """How much longer the step takes without it; None if not predicted."""
+    """How much longer the step takes without it; None if not predicted.
+
+    A value as today gains nothing: the rest of the plan only makes it needed.
+    """
+    if self.is_as_today:
+      return 0.0
     if self.without_us is None or self.with_us is None:
       return None
     return self.without_us - self.with_us

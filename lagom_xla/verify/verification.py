@@ -30,6 +30,7 @@ from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
 from lagom_xla.verify import effects as effects_lib
 
 PROGRAM = "program"
@@ -219,7 +220,12 @@ def effects(
 
     found = [
       _effect(
-        part, plan, steps.target, step_of(part.without), step_of(part.with_it)
+        part,
+        plan,
+        steps.target,
+        default,
+        step_of(part.without),
+        step_of(part.with_it),
       )
       for part in parts(config)
     ]
@@ -254,6 +260,7 @@ def _effect(
   part: Part,
   plan: plan_lib.Plan,
   target: target_lib.Target,
+  default: step_lib.Step,
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> effects_lib.Effect:
@@ -272,7 +279,14 @@ def _effect(
     effect = dataclasses.replace(effect, evidence=evidence)
   if part.knob in part.with_it.options:
     replaces = effects_lib.replaced_value(part.knob)
+    if part.knob == knobs.SCHEDULER:  # XLA may have decided.
+      replaces = str(knobs.is_latency_hiding(default.analysis.module))
     effect = dataclasses.replace(effect, replaces=replaces)
+    is_kept = part.knob == knobs.SCHEDULER and effect.is_as_today
+    if is_kept and part.with_it.options.get(knobs.ESTIMATES) is False:
+      evidence = f"needed, as {knobs.ESTIMATES}=false switches it off"
+      evidence += f"; {effect.evidence}"
+      effect = dataclasses.replace(effect, evidence=evidence)
   return effect
 
 

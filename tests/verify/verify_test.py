@@ -20,6 +20,7 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes.combine import combinable
 from lagom_xla.report import notes
+from lagom_xla.report import settings
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
@@ -117,6 +118,21 @@ def test_an_option_is_judged_by_what_leaving_it_out_changes(tuned):
   }
   assert evidence["alone"].startswith(("2 of 3 collectives moved", "no effect"))
   assert " of 11 collectives moved" in evidence["both"]
+
+
+def test_the_scheduler_is_as_today_where_fixed_costs_would_switch_it_off(
+  tuned,
+):
+  options = {knobs.ESTIMATES: False, knobs.SCHEDULER: True}
+  told = verify_with(tuned, told={"options": options}, nccl_settings=())
+  effect = _effects(told)[knobs.SCHEDULER]
+  assert effect.acted and effect.is_as_today and effect.gain_us == 0
+  reason = f"needed, as {knobs.ESTIMATES}=false switches it off; "
+  assert effect.evidence.startswith(reason)
+  shown = settings.of_effect(effect)
+  assert shown.does.startswith(", as today: ")
+  assert reason.rstrip("; ") in shown.does
+  assert not _effects(told)[knobs.ESTIMATES].is_as_today
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
