@@ -165,7 +165,7 @@ def tune(
   if measure and plan is None:
     tuning = tuned.Tuning(
       name=name,
-      choose=lambda lowered: chooser().choose(lowered),
+      chooser=chooser,
       cluster=cluster,
       log=None if log is None else pathlib.Path(log).absolute(),
       cache=cache,

@@ -19,6 +19,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import collective_routes
 from lagom_xla.flags import environment
@@ -67,13 +68,18 @@ class Chooser:
     self._plan_path = plan_path
     self._plan = None if plan_path is None else plan_lib.load(plan_path)
     self._is_planned = False
+    self._obstacle = ""
     # Plans found for the same module under another signature.
     self._plans: dict[str, plan_lib.Plan] = {}
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises an error if tuning fails in any process."""
-    with environment.as_read(own_flags.as_read()):
-      return self._choose(lowered)
+    try:
+      with environment.as_read(own_flags.as_read()):
+        return self._choose(lowered)
+    except Exception as error:
+      self._obstacle = dispatch.describe(error)
+      raise
 
   def _choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     members = store.processes_of(lowered)
@@ -126,17 +132,20 @@ class Chooser:
         f"{self._name}: runs with the plan {self._plan_path},"
         f" {_predicted(self._plan)}, not measured"
       )
+    why = f": {self._obstacle or 'it was not called yet'}"
     if self._plan is not None:
-      return f"{self._name}: unchanged, without the plan {self._plan_path}"
+      without = f"unchanged, without the plan {self._plan_path}"
+      return f"{self._name}: {without}{why}"
     if not self._tunings and self._plans:
       plans = ", ".join(_predicted(plan) for plan in self._plans.values())
       return (
         f"{self._name}: runs with the plan of process 0, {plans}, not measured"
       )
     if not self._tunings:
-      return f"{self._name}: unchanged"
+      return f"{self._name}: unchanged{why}"
     return "\n".join(
-      f"{self._name}: {tuning!r}, not measured" for tuning in self._tunings
+      f"{self._name}: {tuning!r}, not measured\n{_fastest(tuning)}"
+      for tuning in self._tunings
     )
 
   def _planned(
@@ -196,6 +205,29 @@ class Chooser:
 def _predicted(plan: plan_lib.Plan) -> str:
   ratio = plan.prediction.xla_us / plan.prediction.default_us
   return f"predicted {ratio:.3f} of the step time"
+
+
+# Candidates in a report; the others are counted.
+_MOST_TOLD = 5
+
+
+def _fastest(tuning: tuning_lib.Tuning) -> str:
+  """A line for each of the fastest candidates, with its options."""
+  search = tuning.search
+  default_us = search.default.under_nccl_defaults.step_time_us
+  ranked = sorted(
+    search.scheduled, key=lambda c: c.under_nccl_defaults.step_time_us
+  )
+  lines = []
+  for one in ranked[:_MOST_TOLD]:
+    ratio = one.under_nccl_defaults.step_time_us / default_us
+    set_here = [f"{k}={v}" for k, v in one.config.options.items()]
+    if not one.config.program.is_as_written:
+      set_here.insert(0, rewriting.in_words(one.config.program))
+    words = ", ".join(set_here) or environment.options_in_words()
+    kept = ", kept" if one is tuning.kept else ""
+    lines.append(f"  predicted {ratio:.3f} with {words}{kept}")
+  return "\n".join(lines)
 
 
 def _beside(

@@ -30,6 +30,7 @@ from lagom_xla.live import trial_log
 if TYPE_CHECKING:  # Imported by threads while the step trains.
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.live import plan_cache
+  from lagom_xla.live import predicted
 
 # Limits for new steps; tests set shorter ones.
 LIMITS = loop.Limits()
@@ -65,21 +66,24 @@ def proposer_of(
 class Tuning:
   """Tuning of one step, over all of its signatures.
 
-  If CPU devices stand for the cluster's, `choose` chooses by predictions.
-  Trials are written to `log`; `cache` is passed to `plan_cache.folder_of`.
+  If CPU devices stand for the cluster's, `chooser` returns what chooses by
+  predictions. Trials are written to `log`; `cache` is passed to
+  `plan_cache.folder_of`.
   """
 
   def __init__(
     self,
     *,
     name: str,
-    choose: dispatch.Choose,
+    chooser: Callable[[], predicted.Chooser],
     cluster: cluster_lib.Cluster | None,
     log: pathlib.Path | None,
     cache: str | pathlib.Path | bool,
   ):
     self._name = name
-    self._choose = choose
+    self._chooser = chooser
+    self._is_predicted = False
+    self._obstacle = ""
     self._cluster = cluster
     self._path = log
     is_folder = not isinstance(cache, bool)
@@ -108,8 +112,11 @@ class Tuning:
   def report(self) -> str:
     """A report, verdict first; the most called signatures come first."""
     logs = [it for it in self._logs if not it.is_closed]
+    if not logs and self._is_predicted:
+      return self._chooser().report()
     if not logs:
-      return f"{self._name}: unchanged, nothing measured"
+      why = self._obstacle or "it was not called yet"
+      return f"{self._name}: unchanged, nothing measured: {why}"
     logs.sort(key=lambda it: it.num_calls, reverse=True)
     told = trial_log.differences([log.arguments for log in logs])
     return "\n".join(log.report(of) for log, of in zip(logs, told, strict=True))
@@ -135,12 +142,14 @@ class Tuning:
       is_cpu = proposals.platform_of(lowered) == "cpu"
       # The CPU devices stand for the cluster's.
       if self._cluster is not None and is_cpu:
-        return signatures.fixed(jitted, self._choose(lowered))
+        self._is_predicted = True
+        return signatures.fixed(jitted, self._chooser().choose(lowered))
       return self._live(jitted, lowered, members, check_s)
     except errors.SettingsDifferError:
       raise
     except Exception as error:  # The step must run, whatever went wrong.
-      warner.leaves(dispatch.describe(error))
+      self._obstacle = dispatch.describe(error)
+      warner.leaves(self._obstacle)
       return signatures.fixed(jitted, None)
 
   def _live(

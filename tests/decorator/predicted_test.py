@@ -12,6 +12,7 @@ import dataclasses
 import html
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -66,6 +67,8 @@ def test_the_plan_can_be_read_from_the_step(tuned):
   assert "tuning of jit_step for 1x8xh100: " in repr(tuning)
   assert len(repr(tuning)) < 200
   assert repr(tuning) in tuned.report()
+  _, *candidates = tuned.report().splitlines()
+  assert all(re.match(r"  predicted [01]\.\d{3} with ", c) for c in candidates)
   assert tuned._repr_html_() == f"<pre>{html.escape(tuned.report())}</pre>"
 
 
@@ -184,6 +187,7 @@ def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
     " return the new array."
   )
   assert "unchanged" in step.report()
+  assert "it uses a jax.ref.Ref" in step.report()
 
 
 def test_a_pmapped_step_runs_and_is_told_to_be_jitted():
@@ -285,6 +289,16 @@ def test_effects_happen_once_a_call_where_tuning_fails(failing_tuner):
   jax.effects_barrier()
   assert sorted(seen) == [0.0, 1.0, 2.0]
   assert failing_tuner == ["step"]
+  assert re.match("step: unchanged: .+", tuned.report())
+
+
+def test_cpus_that_stand_for_gpus_have_their_predictions_in_the_report():
+  step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER)
+  assert "nothing measured: it was not called yet" in step.report()
+  step(fresh_state(), sharded(16, WIDTH))
+  first, *candidates = step.report().splitlines()
+  assert repr(step.tunings[0]) in first
+  assert any(line.startswith("  predicted ") for line in candidates)
 
 
 @pytest.mark.parametrize(
