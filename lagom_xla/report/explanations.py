@@ -126,12 +126,9 @@ def _first(
   some = advised or exposed
   times_us = collections.defaultdict[str, float](float)
   for one in some:
-    for part in one.parts:
-      times_us[part.reason] += part.us
-  reason = max(times_us, key=lambda reason: times_us[reason], default="")
-  first = max(
-    some, key=lambda one: sum(p.us for p in one.parts if p.reason == reason)
-  )
+    times_us[_mostly(one)] += one.exposed_us
+  costliest = max(times_us, key=lambda reason: times_us[reason])
+  first = next(one for one in some if _mostly(one) == costliest)
   if first == exposed[0]:
     return first, ""
   if first == some[0]:

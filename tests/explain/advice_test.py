@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 import itertools
 import pathlib
 import re
@@ -24,6 +25,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import advice as advice_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.flags import options as xla_options
+from lagom_xla.passes import hlo
 from lagom_xla.passes import provenance
 from lagom_xla.search.xla import evaluation
 
@@ -440,6 +443,47 @@ def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
   if told:
     assert found[0] == told[0]
     assert "in each of 4 micro-batches, only to add up" in told[0].sentence
+
+
+def test_a_micro_batch_that_xla_peels_off_the_loop_counts(h100s: Any) -> None:
+  mesh = Mesh(np.array(h100s), ("d",))
+
+  def loss(weights, x):
+    for weight in weights:
+      x = jnp.tanh(x @ weight)
+    return jnp.sum(x.astype(jnp.float32) ** 2)
+
+  # One trip is then outside of the loop.
+  pipelined = xla_options.translate("xla_gpu_enable_pipelined_all_gather", True)
+  assert not isinstance(pipelined, str)
+
+  @functools.partial(jax.jit, compiler_options=dict([pipelined]))
+  def step(weights, batch):
+    def add(total, part):
+      grads = jax.grad(loss)(weights, part)
+      return jax.tree.map(jnp.add, total, grads), None
+
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    grads, _ = jax.lax.scan(add, zeros, batch)
+    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
+
+  matrices = {name: ((_WIDTH, _WIDTH), ("d",)) for name in "abc"}
+  batch = _arrays(mesh, batch=((4, 4096, _WIDTH), (None, "d")))["batch"]
+  weights = [*_arrays(mesh, **matrices).values()]
+  found, advice = _read(step.lower(weights, batch))
+  trips = {found.analysis.module.trip_count(one) for one in _loops(found)}
+  assert trips == {3}
+  (told,) = (one for one in advice if one.about == "Accumulation")
+  assert "in each of 4 micro-batches" in told.sentence
+
+
+def _loops(step: step_lib.Step) -> list[hlo.Instruction]:
+  return [
+    instruction
+    for computation in step.analysis.module.computations.values()
+    for instruction in computation.instructions
+    if instruction.opcode == "while"
+  ]
 
 
 def test_gradients_of_stacked_layers_are_not_told_as_added_up(
