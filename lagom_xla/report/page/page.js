@@ -190,19 +190,25 @@ function timeline(id, spans, whole) {
   const rows = rowsOf(spans);
   let range = whole.slice();
   const narrow = () => place.clientWidth < 600;
-  const left = () => narrow() ? 78 : 150;
+  const label = row => {
+    const stream = narrow() ? row.stream.name.replace('communication', 'comm.') : row.stream.name;
+    return pictures.length === 1 ? stream : row.picture.name + (narrow() ? ':<br>' : ': ') + stream;
+  };
+  const pen = document.createElement('canvas').getContext('2d');
+  function left() {
+    const {size, family} = theme().font;
+    pen.font = `${size}px ${family}`;
+    const lines = rows.flatMap(row => label(row).split('<br>'));
+    return Math.max(...lines.map(line => pen.measureText(line).width)) + 12;
+  }
   function layout() {
-    const label = row => {
-      const stream = narrow() ? row.stream.name.replace('communication', 'comm.') : row.stream.name;
-      return pictures.length === 1 ? stream : row.picture.name + (narrow() ? ':<br>' : ': ') + stream;
-    };
     return {
       ...theme(), height: 58 * rows.length + 70, bargap: 0, barmode: 'overlay', showlegend: false,
       dragmode: isTouch ? false : 'zoom', hovermode: 'closest',
       margin: {l: left(), r: 12, t: 8, b: 42},
       xaxis: {range: range.slice(), minallowed: whole[0], maxallowed: whole[1], ticksuffix: ' ms',
               exponentformat: 'none', separatethousands: true, gridcolor: color('line'), zeroline: false, nticks: narrow() ? 4 : 10},
-      yaxis: {fixedrange: true, automargin: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)',
+      yaxis: {fixedrange: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)',
               tickvals: rows.map(r => r.y), ticktext: rows.map(label)},
     };
   }
