@@ -203,7 +203,10 @@ def _explain(reading: Reading) -> Finding | None:
     return None
   if not _is_default(reading.flag):
     return finding("dead", "XLA accepts it, but it has no effect.")
-  return finding("default", f"It is the default in jaxlib {version}.")
+  text = f"It is the default in jaxlib {version}."
+  if name in notes.DECIDED:
+    text = f"It acts as if it were unset. {notes.DECIDED[name]}."
+  return finding("default", text)
 
 
 def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:

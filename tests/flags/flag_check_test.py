@@ -207,10 +207,11 @@ def test_false_is_told_from_unset_where_xla_decides():
   finding = _only(f"{flag}=false")
   if IS_NEW:
     assert finding.kind == "not the default"
-    assert "on for Hopper and Blackwell" in finding.text
     assert check.check(f"{flag}=false").suggestion == f"{flag}=false"
   else:
     assert finding.kind == "default"
+    assert "as if it were unset" in finding.text
+  assert "on for Hopper and Blackwell" in finding.text
 
 
 def test_the_other_versions_name_is_given_in_this_ones():
