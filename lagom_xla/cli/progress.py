@@ -49,8 +49,9 @@ _LOOKS_S = 0.1
 class Bar:
   """Progress in steps, `num_done` so far; use it in a `with` block.
 
-  The time left is at most the time budget's. If stderr is not a terminal,
-  `lines` prints a line for each step. `is_quiet` prints nothing.
+  `words` are the current work. The time left is at most the time budget's. If
+  stderr is not a terminal, `lines` prints a line for each step. `is_quiet`
+  prints nothing.
   """
 
   def __init__(
@@ -72,7 +73,7 @@ class Bar:
     self._num_left: float | None = None
     self._num_full = 0
     self._ended_s: list[float] = []
-    self._words = "loading JAX"
+    self.words = "loading JAX"
     self._ended = threading.Event()
     self._silences = threading.Thread(target=self._say_silences, daemon=True)
     self._progress = rich.progress.Progress(
@@ -91,7 +92,7 @@ class Bar:
       disable=not is_bar,
       expand=True,
     )
-    self._task = self._progress.add_task(self._words, total=None)
+    self._task = self._progress.add_task(self.words, total=None)
 
   def __enter__(self) -> Bar:
     if self._says_silences:
@@ -107,7 +108,7 @@ class Bar:
 
   def say(self, words: str) -> None:
     """Shows the current work."""
-    self._words = words
+    self.words = words
     self._progress.update(self._task, description=words)
 
   @contextlib.contextmanager
@@ -176,7 +177,7 @@ class Bar:
     longest_s = FIRST_S
     while not self._ended.wait(_LOOKS_S):
       if time.monotonic() - self._printed_s >= longest_s:
-        self._print(self._words, GOES_ON)
+        self._print(self.words, GOES_ON)
         longest_s = min(2 * longest_s, _LONGEST_S)
 
   @property

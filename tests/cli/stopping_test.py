@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def test_a_time_budget_waits_for_the_step_that_runs_today(step, tmp_path):
   _, said = process.communicate(timeout=_LONGEST_S)
   assert process.returncode == 0
   assert "stopped by the time budget of 0.5 s after " in said
+  assert re.search(r" candidates?, while \w+.*: nothing after that was", said)
   assert plan_lib.load(plan).prediction.default_us > 0
 
 

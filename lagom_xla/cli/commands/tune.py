@@ -101,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> None:
   # No budget stops the compile of today's step: every plan needs it.
   go_on = stopping.pause_time_budget()
   try:
-    tuning, (profile, costs) = _tune(arguments, folder, go_on)
+    tuning, (profile, costs), last = _tune(arguments, folder, go_on)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     output.say(
@@ -133,8 +133,9 @@ def _run(arguments: argparse.Namespace) -> None:
   if tuning.stopped is not None:
     output.say(
       f"stopped by {tuning.stopped.reason} after"
-      f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
-      f" {folder} is the best of them; check it with `lagom-xla verify`."
+      f" {in_words.count(tuning.candidates, 'candidate')}, while {last}:"
+      f" nothing after that was tried. The plan in {folder} is the best of"
+      " them; check it with `lagom-xla verify`."
       " The next run reuses what was compiled."
     )
     stopping.end(tuning.stopped.exit_status)
@@ -144,7 +145,8 @@ def _tune(
   arguments: argparse.Namespace,
   folder: pathlib.Path,
   go_on: Callable[[], None],
-) -> tuple[tuning_lib.Tuning, options.Priced]:
+) -> tuple[tuning_lib.Tuning, options.Priced, str]:
+  """The tuning, what prices it, and what went on when it ended."""
   options.check_target(arguments)
   with options.at_work(arguments, lines=True, num_early=_NUM_EARLY) as (
     bar,
@@ -212,7 +214,7 @@ def _tune(
         stop.is_caught = True
         if stop.exit_status:
           tuning = dataclasses.replace(tuning, stopped=stop)
-    return tuning, priced
+    return tuning, priced, bar.words
 
 
 def beyond(step: explanation_lib.Step) -> str:
