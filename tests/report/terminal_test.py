@@ -148,7 +148,7 @@ def test_where_nothing_can_be_gained_the_first_line_says_so(
   assert _fits(outcome)
   first, *_ = outcome.out.splitlines()
   assert first.startswith(
-    "step on 1x8xh100: nothing to set: none of 1 configuration"
+    "step on 1x8xh100: nothing to set: no other configuration was tried"
   )
   assert "env.sh  on every" not in outcome.out
 

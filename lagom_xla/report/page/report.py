@@ -251,12 +251,12 @@ def verdict(
   gain_us: tuple[float, float],
   num: int,
 ) -> str:
-  """The result of a search, as a clause."""
+  """The result of a search of `num` configurations with today's, a clause."""
   if after_us is None:
-    tried = in_words.count(num, "configuration")
-    return (
-      f"nothing to set: none of {tried} is surely faster than what runs today"
-    )
+    if num == 1:
+      return "nothing to set: no other configuration was tried"
+    others = in_words.count(num - 1, "other configuration")
+    return f"nothing to set: none of {others} is surely faster than today's"
   shorter = 1 - after_us / before_us if before_us else 0.0
   if gain_us[0] <= 0 <= gain_us[1]:
     return f"the plan may gain {shorter:.1%}, which is within the noise"
