@@ -10,9 +10,9 @@ lists the knobs.
 *The latency-hiding scheduler* is on or off as XLA decides while its option is
 unset: on if its speed-of-light model supports the GPU and every collective of
 the module (SolLatencyEstimator's IsSupportedForModule), that is on Hopper and
-Blackwell, without ragged-all-to-alls, broadcasts, sends or host work. This
-differs between versions, so `is_latency_hiding` reads the schedule: the
-scheduler records its name for each instruction in the metadata.
+Blackwell, without ragged-all-to-alls, broadcasts or host work. This differs
+between versions, so `is_latency_hiding` reads the schedule: the scheduler
+records its name for each instruction in the metadata.
 """
 
 from __future__ import annotations
@@ -232,10 +232,8 @@ _AS_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 # Major compute capabilities that XLA's speed-of-light estimates support: Hopper
 # and Blackwell.
 _ESTIMATED = (9, 10)
-# What they do not cover.
-_UNESTIMATED = frozenset(
-  "collective-broadcast ragged-all-to-all recv recv-done send send-done".split()
-)
+# Collectives that they do not cover.
+_UNESTIMATED = ("collective-broadcast", "ragged-all-to-all")
 
 
 def is_on_if_unset(module: hlo.Module, gpu: cluster_lib.Gpu) -> bool:
@@ -611,7 +609,7 @@ KNOBS: Mapping[str, Knob] = {
     " kernels hide them",
     options=(SCHEDULER,),
     tried="another scheduler made the schedule: XLA leaves this one off before"
-    " Hopper, and with ragged-all-to-alls, broadcasts, sends or host work",
+    " Hopper, and with ragged-all-to-alls, broadcasts or host work",
     hurts="operands and results stay alive longer",
     values=scheduler_values,
   ),

@@ -128,6 +128,36 @@ def _exchanging(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   )
 
 
+def _sending(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A loop of permutes, which XLA makes sends of if asked to."""
+  mesh, spec = Mesh(np.array(devices), ("x",)), P("x")
+
+  def pass_on(_, x):
+    return lax.ppermute(x, "x", [(i, i + 1) for i in range(4)]) @ x.T @ x
+
+  def loop(x):
+    return lax.fori_loop(0, 8, pass_on, x)
+
+  mapped = jax.shard_map(loop, mesh=mesh, in_specs=spec, out_specs=spec)
+  rows = NamedSharding(mesh, spec)
+  x = jax.ShapeDtypeStruct((512, 256), jnp.bfloat16, sharding=rows)
+  return jax.jit(mapped).lower(x)
+
+
+def test_xla_leaves_its_scheduler_on_beside_sends(h100s):
+  lowered = _sending(h100s)
+  target = target_lib.of_step(lowered, arm_steps.H100, name="step")
+  options = {
+    "xla_gpu_collective_permute_decomposer_threshold": 0,
+    "xla_gpu_enable_pipelined_p2p": True,
+  }
+  module = target.schedule(config_lib.XlaConfig(options=options))
+  computations = module.proto.computations
+  assert "send" in {i.opcode for c in computations for i in c.instructions}
+  assert knobs.is_latency_hiding(module)
+  assert knobs.is_on_if_unset(module, arm_steps.H100.gpu)
+
+
 @pytest.mark.parametrize("is_set_to", [True, False])
 @pytest.mark.parametrize(
   ("exchanges", "cluster", "is_on"),
