@@ -123,7 +123,9 @@ def start(
   """Starts `schedule`; raises errors found before XLA runs."""
   asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
   begun = _with_what_xla_has(_start_to_schedule, asked)
-  return begun.then(lambda module: orders_lib.apply(module, config.orders))
+  return begun.then(
+    lambda module: orders_lib.apply(lowered.with_paths(module), config.orders)
+  )
 
 
 def start_before_combining(
@@ -181,6 +183,7 @@ def start_to_the_end(
     # On CPUs the pass itself combines, and leaves no trace.
     if groups is not None and asked.lowered.platform == "cuda":
       combine.check_acted(compilation.module, groups)
+    lowered.with_paths(compilation.module)
     return compilation
 
   if asked.lowered.workers is None:

@@ -156,6 +156,10 @@ class Lowered(abc.ABC):
       self._forms[key] = program, outcome
     return self._forms[key]
 
+  def with_paths(self, module: hlo.Module) -> hlo.Module:
+    """A module of this program, whose arguments have their user's paths."""
+    return module
+
   def copied(self) -> Self:
     """The same program, without a cached executable in JAX."""
     return self
@@ -241,6 +245,21 @@ class LoweredStep(Lowered):
       compiled=executable,
       peak_bytes=None if memory is None else xla.peak_bytes(memory),
     )
+
+  def with_paths(self, module: hlo.Module) -> hlo.Module:
+    """Names what is in modules of Flax as the user does."""
+    for parameter in module.entry.parameters:
+      number = parameter.parameter_number
+      end, path = self._paths[number] if number < len(self._paths) else ("", "")
+      if path and parameter.metadata.op_name.endswith(end):
+        root = parameter.metadata.op_name.removesuffix(end)
+        parameter.metadata.op_name = f"{root}{path}"
+    return module
+
+  @functools.cached_property
+  def _paths(self) -> Sequence[tuple[str, str]]:
+    paths = nnx_step.paths(self.step)
+    return [paths[number] for number in lowerings.kept_arguments(self.step)]
 
   def copied(self) -> Self:
     """The step with its own copy of the module, JAX's cache key."""

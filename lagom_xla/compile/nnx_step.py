@@ -10,8 +10,10 @@ imports Flax, as a program with such a step already has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+import contextlib
 import functools
+import itertools
 import sys
 from typing import Any
 
@@ -52,6 +54,44 @@ def lowered_inside(lowered: Any) -> jax.stages.Lowered:
 def inside(lowered: Any) -> Any:
   """The lowered function of `jax.jit` in a result of `lower`, or the result."""
   return getattr(lowered, "lowered", lowered)
+
+
+def paths(lowered: jax.stages.Lowered) -> Sequence[tuple[str, str]]:
+  """How JAX's name of each flat argument ends, and its path in the module.
+
+  Both are empty for what is not in a module, or if this Flax does not say.
+  """
+
+  def is_split(one: Any) -> bool:
+    return hasattr(one, "_graphdef") and hasattr(one, "states")
+
+  found: list[tuple[str, str]] = []
+  for _, one in jax.tree_util.tree_leaves_with_path(
+    lowered.args_info, is_leaf=is_split
+  ):
+    leaves = jax.tree_util.tree_leaves_with_path(one)
+    ends = [jax.tree_util.keystr(path) for path, _ in leaves]
+    inside = _paths_inside(one) if is_split(one) else ()
+    found += itertools.zip_longest(ends, inside, fillvalue="")
+  return found
+
+
+def _paths_inside(split: Any) -> Sequence[str]:
+  """The path of each leaf of a split module; "" for what has none."""
+  leaves, tree = jax.tree_util.tree_flatten(split)
+  named = [object() for _ in leaves]
+  marked, known = tree.unflatten(named), dict[int, str]()
+  # Only names for reports depend on it.
+  with contextlib.suppress(AttributeError, TypeError, ValueError, KeyError):
+    nnx: Any = sys.modules["flax.nnx"]
+    module = nnx.merge(marked._graphdef, *marked.states)
+    for path, variable in nnx.to_flat_state(nnx.state(module)):
+      known[id(variable.get_value())] = "".join(map(_key, path))
+  return [known.get(id(one), "") for one in named]
+
+
+def _key(key: str | int) -> str:
+  return f".{key}" if isinstance(key, str) else f"[{key}]"
 
 
 def with_jitted(

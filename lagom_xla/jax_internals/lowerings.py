@@ -14,7 +14,7 @@ Without GPUs, JAX may lower another program than with them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import copy
 import hashlib
@@ -37,6 +37,11 @@ from lagom_xla import errors
 def client_of(lowered: jax.stages.Lowered) -> Any:
   """The client of the backend that a step was lowered for."""
   return lowered._lowering.compile_args["backend"]
+
+
+def kept_arguments(lowered: jax.stages.Lowered) -> Sequence[int]:
+  """The flat arguments that a step's module has; JAX drops unused ones."""
+  return sorted(lowered._lowering.compile_args.get("kept_var_idx", ()))
 
 
 def with_module(

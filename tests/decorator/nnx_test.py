@@ -22,6 +22,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
+from lagom_xla.passes import provenance
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
 import live_step
@@ -152,6 +153,14 @@ def test_strands_say_of_an_nnx_step_why_it_has_none():
     stranded(*modules(), batch(seed=0))
   (outcome,) = stranded.outcomes
   assert not outcome.actions
+
+
+def test_arrays_have_their_paths_in_the_modules():
+  # Other modes of Flax leave the paths to JAX.
+  lowered = nnx.jit(step).lower(*modules(), batch(seed=0))
+  module = target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
+  names = {one.name for one in provenance.of(module).arguments}
+  assert {"model.up.kernel", "optimizer.opt_state[0].mu.up.bias"} <= names
 
 
 def test_the_example_averages_its_gradients_over_all_gpus(h100s):
