@@ -58,7 +58,7 @@ _gpus_without: set[str] = set()
 # and the remedy.
 _NO_TILES = "Couldn't find output tile sizes"
 _TILES_REMEDY = (
-  "\n  [without autotuning XLA uses Triton for this product and has no tiles"
+  "\n  [without autotuning XLA uses Triton for this matmul and has no tiles"
   " for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false to use"
   " cuBLAS]"
 )

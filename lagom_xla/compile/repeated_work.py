@@ -42,7 +42,7 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
     return ""
   repeated = 1 - part / device_flops
   return (
-    f"Each GPU computes {device_flops / 1e12:,.4g} TFLOP of matrix products and"
+    f"Each GPU computes {device_flops / 1e12:,.4g} TFLOP of matmuls and"
     f" convolutions, {device_flops / part:.1f} times its share of the"
     f" {whole / 1e12:,.4g} of {target.name}: {repeated:.0%} of it repeats what"
     " other GPUs compute, because arrays are not sharded. If the step needs a"

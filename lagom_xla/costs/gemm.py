@@ -158,7 +158,7 @@ def bits(element_type: str) -> int:
   found = re.match(r"(?:bf|f|s|u|c)([0-9]+)", element_type)
   if not found:
     raise ValueError(
-      f"a matrix product has element type {element_type!r}; it must be a number"
+      f"a matmul has element type {element_type!r}; it must be a number"
       " type of HLO, such as bf16 or f8e4m3fn"
     )
   return int(found[1])
@@ -332,8 +332,7 @@ def _times(
 ) -> Candidates:
   if min(shape) < 1:
     raise ValueError(
-      f"a matrix product has (batch, m, n, k) = {shape}; each must be at least"
-      " 1"
+      f"a matmul has (batch, m, n, k) = {shape}; each must be at least 1"
     )
   return candidates(gpu, fitted(gpu, *types[:2]), np.array(shape), types)
 

@@ -216,7 +216,7 @@ _PARTS = (
   ),
   ("long_settings", "long parts under settings other than NCCL's take", False),
   ("contention", "contention takes", True),
-  ("products", "matrix products take", True),
+  ("products", "matmuls take", True),
   ("other_kernels", "other kernels take", True),
 )
 

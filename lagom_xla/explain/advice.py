@@ -344,7 +344,7 @@ class _Changes:
     us, told, after = before_us, [], self._found
     for pin_all, what, name in (
       (pins_lib.pin_activations, "the input of each layer", "x"),
-      (pins_lib.pin_products, "the product", "y"),
+      (pins_lib.pin_products, "the matmul", "y"),
     ):
       changed, pins = pin_all(program, self._data)
       step = self._step(changed) if pins else None

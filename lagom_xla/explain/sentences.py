@@ -42,7 +42,7 @@ REASONS: Mapping[parts_lib.Reason, str] = {
   "operand_late": "operand ready late",
   "consumer_early": "result needed early",
   "stream_busy": "kernels already hide others",
-  "merged": "products merged",
+  "merged": "matmuls merged",
   "too_long": "longer than independent kernels",
   "no_slack": "no independent kernels",
 }
@@ -311,7 +311,7 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
     case "merged":
       product, merged = _merged(subject)
       return (
-        f"XLA merged products that share an operand into {product}, which waits"
+        f"XLA merged matmuls that share an operand into {product}, which waits"
         f" for all {len(merged.elements)} of their arrays"
       )
     case "too_long":
@@ -408,8 +408,8 @@ def _by_options(subject: Subject, least_us: float) -> Iterator[str]:
   if (merged_us := us.get("merged", 0.0)) > least_us:
     product, merged = _merged(subject)
     yield (
-      f"Merging: XLA merged products into {product}. Kept separate, the"
-      " products that do not need this collective could hide"
+      f"Merging: XLA merged matmuls into {product}. Kept separate, the"
+      " matmuls that do not need this collective could hide"
       f" {_ms(merged_us)} of it."
       f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them separate;"
       f" `{tune}` tries that."
@@ -500,12 +500,12 @@ def _pipelining(subject: Subject) -> Iterator[str]:
   if not knobs.offered([knobs.Value(label="", options={option: True})]):
     return  # It is on, and XLA did not pipeline this one.
   trip, bound = (
-    "awaited one trip later, beside the next trip's products",
+    "awaited one trip later, beside the next trip's matmuls",
     place.needing,
   )
   if collective.kind == "all-gather":
     trip, bound = (
-      "started one trip earlier, beside the previous trip's products",
+      "started one trip earlier, beside the previous trip's matmuls",
       place.needed,
     )
   products = _products(subject)
@@ -661,7 +661,7 @@ def _slices(subject: Subject, left_us: float) -> Iterator[str]:
     return
   for instruction, hidden_us in _sliced(subject, left_us):
     yield (
-      f"Slices: {subject.named(instruction)} is an adjacent matrix product."
+      f"Slices: {subject.named(instruction)} is an adjacent matmul."
       f" Cut in {_NUM_PIECES} pieces, each sent while another is computed, they"
       f" could hide up to {_ms(hidden_us)} of it;"
       f" `{subject.commands.in_process}` tries that."

@@ -174,7 +174,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       v["xla_gpu_triton_gemm_any"] is False
       and v["xla_gpu_enable_triton_gemm"] is False
     ),
-    text="Triton is off for all products; keep one of the two.",
+    text="Triton is off for all matmuls; keep one of the two.",
   ),
   Conflict(
     options=("xla_gpu_graph_min_graph_size", "xla_gpu_enable_command_buffer"),

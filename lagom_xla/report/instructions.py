@@ -101,5 +101,5 @@ def _what(one: kernels_lib.Kernel | copies_lib.Copy) -> str:
   if one.matrix_shape is None:
     return f"{one.category} over {size}"
   batch, m, n, k = one.matrix_shape
-  what = "matrix product" if batch <= 1 else f"{batch} matrix products"
+  what = "matmul" if batch <= 1 else f"{batch} matmuls"
   return f"{what} {m} x {n} x {k} in {one.element_type}"

@@ -105,7 +105,7 @@ def _unconfigured(step: step_lib.Step) -> str:
     if kernel and kernel.flops:  # Its FLOPs follow from its shapes.
       continue
     if target.startswith(("__cublas", "__cudnn")):
-      missing["products in library calls"] = True
+      missing["matmuls in library calls"] = True
     elif instruction.opcode == "while" and module.loops_of_unknown_length:
       missing["trip counts of loops"] = True
   return " and ".join(missing)
@@ -350,8 +350,8 @@ def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
       " by compare-and-swap, and updates of one place wait for each other:"
       f" {expected_us / 1e3:,.1f} ms per step if indices repeat like words in"
       f" text, {worst_us / 1e3:,.1f} ms if they are all the same (synthetic"
-      " data, padding). To avoid that, use 32-bit updates, a one-hot matrix"
-      " product, or unique_indices=True if no index repeats."
+      " data, padding). To avoid that, use 32-bit updates, a one-hot matmul,"
+      " or unique_indices=True if no index repeats."
     )
 
 
@@ -373,7 +373,7 @@ def _ragged_notes(step: step_lib.Step) -> Iterator[str]:
   if time_us <= _NOTED_FROM * step.timeline(step.default).step_time_us:
     return
   yield (
-    "XLA computes jax.lax.ragged_dot as dense products of all rows with all"
+    "XLA computes jax.lax.ragged_dot as dense matmuls of all rows with all"
     f" groups: {num_flops / 1e12:,.3g} TFLOP, {in_words.ms(time_us)} ms per"
     f" step, {step.basis}, though each row needs one group. With cuDNN 9.22 or"
     f" newer, --{_RAGGED_FUSION}=true computes only that, in bf16 and f16, in"

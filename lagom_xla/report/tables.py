@@ -48,8 +48,8 @@ def of_inspection(
     f" {in_words.count(module.num_instructions, 'instruction')},"
     f" {in_words.count(step.analysis.kernels, 'kernel')},"
     f" {in_words.count(step.analysis.collectives, 'collective')},"
-    f" {f'{tflop:,.0f}' if tflop >= 100 else f'{tflop:.3g}'} TFLOP of matrix"
-    " products and convolutions per GPU and step"
+    f" {f'{tflop:,.0f}' if tflop >= 100 else f'{tflop:.3g}'} TFLOP of matmuls"
+    " and convolutions per GPU and step"
   )
   yield _totals(step)
   yield _moved(step, replayed)

@@ -304,7 +304,7 @@ def _best(rows: Sequence[Row], unit: str | None) -> str:
   if unit is None:
     return (
       f"Most work per GPU: {first.cluster}, {first.tflops_per_gpu:,.0f} TFLOP/s"
-      " of matrix products."
+      " of matmuls."
     )
   most = max(rows, key=lambda row: row.throughput)
   first = max(rows, key=lambda row: row.throughput / row.num_gpus)
@@ -449,7 +449,7 @@ def _scaling(rows: Sequence[Row], unit: str | None) -> str:
     )
   if not least.figures.flops:
     return (
-      "The program has no matrix products that show how its work grows with the"
+      "The program has no matmuls that show how its work grows with the"
       " GPUs: a step is assumed to do the same work on all."
     )
   gpus = most.num_gpus / least.num_gpus
@@ -460,17 +460,14 @@ def _scaling(rows: Sequence[Row], unit: str | None) -> str:
   )
   if abs(work / gpus - 1) <= _ALIKE:
     return (
-      f"Weak scaling: {span} the program's matrix products grow with the"
+      f"Weak scaling: {span} the program's matmuls grow with the"
       f" GPUs{as_they_do}."
     )
   if abs(work - 1) <= _ALIKE:
     too = f", and so do its {unit} per step" if unit else ""
-    return (
-      f"Strong scaling: {span} the program's matrix products stay the"
-      f" same{too}."
-    )
+    return f"Strong scaling: {span} the program's matmuls stay the same{too}."
   change = f"grow {work:,.4g} times" if work > 1 else f"shrink to {work:.2%}"
   return (
-    f"Mixed scaling: {span}, {gpus:,.4g} times as many, the program's matrix"
-    f" products {change}{as_they_do}."
+    f"Mixed scaling: {span}, {gpus:,.4g} times as many, the program's matmuls"
+    f" {change}{as_they_do}."
   )

@@ -125,7 +125,9 @@ def _told(*arguments: str) -> str:
   outcome = run("explain", *arguments)
   assert (outcome.status, outcome.err) == (0, "")
   lines = outcome.out.splitlines()
-  assert len(lines) <= 40 and max(map(len, lines)) <= 80
+  # A command stays on its line, however long the path of the plan is.
+  texts = [line for line in lines if "`lagom-xla " not in line]
+  assert len(lines) <= 40 and max(map(len, texts)) <= 80
   assert outcome.out.isascii()
   return outcome.out
 

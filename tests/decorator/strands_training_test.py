@@ -93,7 +93,7 @@ def test_unrolled_halves_stay_as_they_are_and_train_alike():
   stranded = lagom_xla.strands(
     jax.jit(training.step), form=lagom_xla.Form(strands="merged")
   )
-  with pytest.warns(RuntimeWarning, match="no loop with products"):
+  with pytest.warns(RuntimeWarning, match="no loop with matmuls"):
     actual = _train(stranded, training)
   expected = _train(jax.jit(training.step), training)
   jax.tree.map(np.testing.assert_array_equal, actual, expected)

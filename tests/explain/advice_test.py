@@ -310,7 +310,7 @@ def test_logits_of_a_vocabulary_on_the_axis_of_the_batch_are_to_be_pinned(
   else:
     (said,) = told
     assert "bf16[16,1024,32768]: y = jax.lax.with_sharding" in said
-    assert "Pin the product at advice_test.py:" in said
+    assert "Pin the matmul at advice_test.py:" in said
     assert "NamedSharding(mesh, P('d'))" in said
 
 

@@ -284,7 +284,7 @@ def test_a_merged_product_waits_for_what_only_a_part_of_it_needs(
   step = explained_step.ordered(scheduled(lowered), "+g -g +h -h A")
   found = [_explained(step, letter) for letter in "gh"]
   merged = [p for one in found for p in one.parts if p.reason == "merged"]
-  assert all("merged products that share" in part.sentence for part in merged)
+  assert all("merged matmuls that share" in part.sentence for part in merged)
   assert all("for all 2 of their arrays" in part.sentence for part in merged)
   # Apart, one product hides the gather of the other.
   (product,) = (

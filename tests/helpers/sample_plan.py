@@ -31,7 +31,7 @@ PLAN = plan_lib.Plan(
       default=_SETTING,
       gain_us=1.0,
       worst_gain_us=0.5,
-      worst_if="matrix products take 10 % more time than predicted",
+      worst_if="matmuls take 10 % more time than predicted",
     ),
   ),
   prediction=plan_lib.Prediction(

@@ -141,7 +141,7 @@ def test_text_that_is_printed_without_configs_says_what_is_missing(
 ) -> None:
   file = tmp_path / "step.hlo"
   file.write_text(_WITHOUT_CONFIG.replace("CONFIG", config))
-  said = "and with it products in library calls: the real step may"
+  said = "and with it matmuls in library calls: the real step may"
   assert (said in _said(str(file))) == (not config)
 
 

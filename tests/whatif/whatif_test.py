@@ -506,9 +506,7 @@ def test_what_grows_neither_with_the_gpus_nor_stays_is_called_mixed() -> None:
   per_step = [row.figures.per_step for row in told.points if row.figures]
   assert per_step == [100, 150, 200]
   told = _told([1e6, 1e6], [1e15, 0.7e15])
-  assert told.scaling.endswith(
-    "the program's matrix products shrink to 70.00%."
-  )
+  assert told.scaling.endswith("the program's matmuls shrink to 70.00%.")
 
 
 def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:

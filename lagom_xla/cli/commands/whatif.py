@@ -75,7 +75,7 @@ def add(commands) -> None:
       type=_amount,
       metavar="N",
       help=f"{unit} per step on the first cluster; elsewhere they grow like the"
-      " program's matrix products",
+      " program's matmuls",
     )
   command.add_argument(
     "--search",

@@ -45,7 +45,7 @@ _CHOOSE_PRODUCTS = frozenset([
   "xla_gpu_gemm_rewrite_size_threshold", "xla_gpu_triton_gemm_any",
 ])  # fmt: skip
 _ON_PRODUCTS = (
-  "On GPUs XLA times library and Triton kernels for each product and takes the"
+  "On GPUs XLA times library and Triton kernels for each matmul and takes the"
   " faster one. Without a GPU it times none, so a prediction for one kind alone"
   " would not hold"
 )

@@ -222,7 +222,7 @@ def _merged_products(step: step_lib.Step) -> Iterator[Value]:
   for limit_mib, merged_flops in flops.most_common(_MOST_LIMITS):
     if merged_flops >= least_flops:
       yield Value(
-        label=f"products merged up to {limit_mib} MiB",
+        label=f"matmuls merged up to {limit_mib} MiB",
         options={MERGER: limit_mib},
       )
 
@@ -500,7 +500,7 @@ def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
   kinds = {c.kind for c in step.analysis.collectives}
   if is_live and kinds & {"all-gather", "reduce-scatter"}:
     yield Value(
-      label="products split around their collectives",
+      label="matmuls split around their collectives",
       options={_WINDOWED: 0},
     )
 
@@ -650,18 +650,18 @@ KNOBS: Mapping[str, Knob] = {
     values=_pipelining,
   ),
   "collective matmul": Knob(
-    does="splits a product and its collective, so that their parts overlap",
+    does="splits a matmul and its collective, so that their parts overlap",
     options=(_WINDOWED,),
     tried="JAX sees GPUs, as the cost model does not cover the parts",
-    hurts="many small products use a GPU less well",
+    hurts="many small matmuls use a GPU less well",
     values=_collective_matmul,
   ),
-  "merged products": Knob(
-    does="lowers the size up to which XLA merges products that share an"
-    " operand, so that no product waits for another's operands",
+  "merged matmuls": Knob(
+    does="lowers the size up to which XLA merges matmuls that share an"
+    " operand, so that no matmul waits for another's operands",
     options=(MERGER,),
-    tried="merged products have at least 1 % of the step's FLOPs",
-    hurts="separate products leave more SMs idle in their last waves",
+    tried="merged matmuls have at least 1 % of the step's FLOPs",
+    hurts="separate matmuls leave more SMs idle in their last waves",
     values=_merged_products,
   ),
   "combining by heuristic": Knob(

@@ -63,7 +63,7 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     _Cutting(label, num, partitioning).run(links)
     actions.append(
       f"cut the chain {label} at {chain.where} ({len(chain.collectives)}"
-      f" collectives, {chain.num_products} products) into {num} pieces"
+      f" collectives, {chain.num_products} matmuls) into {num} pieces"
     )
   partitioning_lib.remove_put_in(module)
   return Outcome(actions=tuple(actions), refusals=tuple(refusals))

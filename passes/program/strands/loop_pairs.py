@@ -48,7 +48,7 @@ def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
   if outcome != Outcome():
     return outcome
   # XLA's scheduler interleaves two strands of unrolled layers by itself.
-  reason = "it has no loop with products that could share its trips"
+  reason = "it has no loop with matmuls that could share its trips"
   return Outcome.refused("the program", reason)
 
 
@@ -92,7 +92,7 @@ def _pair_up(
       " one."
     )
   for loop in loops:
-    reason = loop.reason or "no other loop with products is beside it"
+    reason = loop.reason or "no other loop with matmuls is beside it"
     refusals.append(Refusal(where=loop.where, reason=reason))
   return Outcome(actions=tuple(actions), refusals=tuple(refusals)), merged
 

@@ -97,7 +97,7 @@ def _change_loop(module: ir.Module, change: _Change) -> Outcome:
     outcome
     if outcome != Outcome()
     else Outcome.refused(
-      "the program", "none of its loops runs most of its products"
+      "the program", "none of its loops runs most of its matmuls"
     )
   )
 
@@ -137,7 +137,7 @@ def _rotate(loop: CountedLoop) -> str:
 def _pair(loop: CountedLoop) -> str:
   if _needs_trip_before(loop):
     raise _Obstacle(
-      "a trip's products need results of the trip before, as when each"
+      "a trip's matmuls need results of the trip before, as when each"
       " micro-batch updates the parameters"
     )
   old = loop.operation

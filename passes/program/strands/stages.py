@@ -182,11 +182,11 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   body = TripBody(loop)
   products = _products(body)
   if len(products) < 2:
-    return "a trip has fewer than two products, so none can run beside another"
+    return "a trip has fewer than two matmuls, so none can run beside another"
   ahead, _ = body.with_all_needed([products[0].position])
   if all(product.position in ahead for product in products):
     return (
-      "a trip's first product needs results of the trip before, as when each"
+      "a trip's first matmul needs results of the trip before, as when each"
       " micro-batch updates the parameters"
     )
   candidates = _candidates(body, products, loop.counter)

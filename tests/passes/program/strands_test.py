@@ -472,7 +472,7 @@ def _without_products(x: jax.Array, weights: jax.Array) -> jax.Array:
       _in_both(functools.partial(_told, ordered=True)),
       "one needs what|host callback",
     ),
-    (_in_both(_without_products), "it has no loop with products"),
+    (_in_both(_without_products), "it has no loop with matmuls"),
     (lambda weights, rows: _forward(rows[0], weights), "no other loop"),
   ],
 )

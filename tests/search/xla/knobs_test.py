@@ -449,6 +449,6 @@ def test_every_option_that_is_offered_is_one_that_its_knob_is_said_to_set(
         seen.add(name)
   # Not for these steps.
   assert knobs.KNOBS.keys() - seen == {
-    *("collective matmul", "memory", "memory fencing", "merged products"),
+    *("collective matmul", "memory", "memory fencing", "merged matmuls"),
     *("two fabrics", "NCCL", "permutes", "local copies"),
   }
