@@ -191,9 +191,10 @@ class SourceLines:
     callers: dict[Frame, set[Frame]] = collections.defaultdict(set)
     for frame_id in self._used:
       # JAX puts one stack on another, so a line may be there again further out.
-      outermost = dict(itertools.pairwise(self._kept(frame_id)))
+      outermost = dict(itertools.pairwise([*self._kept(frame_id), None]))
       for callee, caller in outermost.items():
-        callers[callee].add(caller)
+        if callee and caller:
+          callers[callee].add(caller)
     return frozenset(
       callee
       for callee, found in callers.items()

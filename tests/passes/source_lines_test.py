@@ -167,6 +167,49 @@ def test_products_of_a_helper_have_the_lines_that_call_it(h100s, scheduled):
   assert lines and lines <= calling
 
 
+def test_lines_on_which_jax_puts_the_stacks_of_loops_are_no_helpers(
+  h100s, scheduled, tmp_path, monkeypatch
+):
+  package = tmp_path / "site-packages" / "looping"
+  package.mkdir(parents=True)
+  (package / "training.py").write_text(
+    "import jax, jax.numpy as jnp\n"
+    "def first(x, w):\n"
+    "  return jnp.tanh(x @ w), None\n"
+    "def second(x, w):\n"
+    "  return jnp.sin(x @ w), None\n"
+    "def third(x, w):\n"
+    "  return jnp.cos(x @ w), None\n"
+    "def loss(w, x):\n"
+    "  x, _ = jax.lax.scan(jax.checkpoint(first), x, w['a'])\n"
+    "  x, _ = jax.lax.scan(jax.checkpoint(second), x, w['b'])\n"
+    "  x, _ = jax.lax.scan(jax.checkpoint(third), x, w['c'])\n"
+    "  return jnp.sum(jnp.square(x))\n"
+    "def step(w, x):\n"
+    "  return jax.grad(loss)(w, x)\n"
+  )
+  monkeypatch.syspath_prepend(str(package.parent))
+  training = importlib.import_module("looping.training")
+  mesh = Mesh(np.array(h100s), ("x",))
+  spec = NamedSharding(mesh, PartitionSpec(None, "x"))
+  w = jax.ShapeDtypeStruct((4, 2048, 2048), jnp.float32, sharding=spec)
+  x = jax.ShapeDtypeStruct(
+    (2048, 2048), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("x"))
+  )
+  module = scheduled(jax.jit(training.step).lower(dict.fromkeys("abc", w), x))
+  # The stacks begin with the step, as where the command calls it.
+  index = module.proto.stack_frame_index
+  files = [
+    index.file_names[index.file_locations[n - 1].file_name_id - 1]
+    for n in (frame.file_location_id for frame in index.stack_frames)
+  ]
+  for frame in index.stack_frames:
+    if not files[frame.parent_frame_id - 1].endswith("training.py"):
+      frame.parent_frame_id = 0
+  lines = {line.frames[0].line for line in _lines(module).values()}
+  assert {3, 5, 7} <= lines
+
+
 def test_a_module_says_what_its_metadata_do(module):
   other = module.copy()
   other.proto.ClearField("stack_frame_index")
