@@ -29,6 +29,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Collection, Mapping, Sequence
 import dataclasses
+import math
 import pathlib
 import re
 
@@ -188,7 +189,10 @@ def _num_wrong(column: list[str]) -> int:
 
 
 def _is_number(text: str) -> bool:
-  return re.fullmatch(r"-?[0-9.]+(?:e[+-]?[0-9]+)?", text) is not None
+  try:
+    return math.isfinite(float(text))
+  except ValueError:
+    return False
 
 
 # The format of ncclDebugLog: an optional time, host, process and thread, and

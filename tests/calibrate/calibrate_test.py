@@ -215,6 +215,8 @@ def test_a_command_names_its_program_and_its_environment(tmp_path):
       ":2: is damaged: 1048576 B in 100.00 us is not 99.90 GB/s",
     ),
     ("1048576 262144 float sum -1 100.00", ":2: is cut off"),
+    ("1048576 262144 float sum -1 1e400 10.49 19.66 0", ":2: is cut off"),
+    ("1048576 262144 float sum -1 1.2.3 10.49 19.66 0", ":2: is cut off"),
     ("no such thing", ": has no rows of nccl-tests"),
     ("", ": has no rows of nccl-tests"),
   ],
