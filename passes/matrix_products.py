@@ -33,6 +33,7 @@ import math
 import re
 from typing import Any
 
+from lagom_xla import errors
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import library_calls
@@ -187,8 +188,15 @@ def _product(
   precision: Precision,
 ) -> MatrixProduct:
   """A product, given the left operand's contracting and batch dimensions."""
-  k = math.prod(lhs.dimensions[d] for d in contracting)
-  num_batches = math.prod(lhs.dimensions[d] for d in batch)
+  summed, batched = list(contracting), list(batch)
+  rank = len(lhs.dimensions)
+  if any(d not in range(rank) for d in summed + batched):
+    raise errors.HloError(
+      "The module is damaged: a matmul names a dimension that its first operand"
+      f" with {rank} dimensions lacks."
+    )
+  k = math.prod(lhs.dimensions[d] for d in summed)
+  num_batches = math.prod(lhs.dimensions[d] for d in batched)
   shared = max(k * num_batches, 1)
   return MatrixProduct(
     batch=num_batches,

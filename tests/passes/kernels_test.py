@@ -21,6 +21,7 @@ import pytest
 
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
@@ -606,3 +607,17 @@ def test_a_fusion_reads_only_what_its_results_depend_on():
   )
   assert kernel.num_bytes == 4 * 16 * (2 + 4)
   assert kernel.num_element_operations == 4 * 16
+
+
+def test_a_matmul_along_a_dimension_that_is_not_there_is_refused():
+  module = hlo_text.load("""
+    a = bf16[64,32] parameter(0)
+    b = bf16[32,64] parameter(1)
+    ROOT out = (bf16[64,64], s8[1024]) custom-call(a, b),
+      custom_call_target="__cublas$lt$matmul",
+      backend_config={"gemm_backend_config": {"dot_dimension_numbers":
+        {"lhs_contracting_dimensions": ["7"],
+          "rhs_contracting_dimensions": ["0"]}}}
+  """)
+  with pytest.raises(errors.HloError, match="with 2 dimensions lacks"):
+    overlap.analyze(module)
