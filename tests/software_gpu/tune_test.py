@@ -134,9 +134,7 @@ def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
   on_gpus(what_was_adopted_is_tried_first, **_SETTINGS)
   latest = json.loads((tmp_path / _LOG).read_text().splitlines()[-1])
   assert latest["payload"] == adopted[-1]["payload"]
-  # Measured, by this machine's clock: whether it is adopted again depends on
-  # what else runs here.
-  assert latest["ratio"] is not None
+  assert latest["adopted"]
 
 
 def predictions_take_the_place_of_a_profile() -> None:
