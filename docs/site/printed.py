@@ -2,19 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print: tables of the fields of a JSON schema, and text.
 
-    ```{schema} plan
+    ```{schema}
+    lagom-xla schema plan
     ```
 
-is what `lagom-xla schema plan --format=markdown` prints, and
+is the command and what it prints with --format=markdown, and
 
-    ```{printed} knobs
+    ```{printed}
+    lagom-xla knobs
     ```
 
-what `lagom-xla knobs` does.
+what `lagom-xla knobs` prints. GitHub, which knows no directives, shows the
+commands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import subprocess
 import sys
 from typing import Any
@@ -24,8 +28,12 @@ from docutils import statemachine
 from sphinx.util import docutils
 
 
-def _printed(*words: str) -> str:
-  command = (sys.executable, "-m", "lagom_xla", *words)
+def _printed(content: Iterable[str], *more: str) -> str:
+  """The output of the one command in a block."""
+  program, *words = " ".join(content).split()
+  if program != "lagom-xla":
+    raise ValueError(f"{program} is not lagom-xla")
+  command = (sys.executable, "-m", "lagom_xla", *words, *more)
   done = subprocess.run(command, capture_output=True, text=True, check=True)
   return done.stdout
 
@@ -36,15 +44,14 @@ class SchemaTables(docutils.SphinxDirective):
   has_content = True
 
   def run(self) -> list[nodes.Node]:
-    """Runs the command, and parses what it prints."""
-    (name,) = (line.strip() for line in self.content)
+    """Shows the command, runs it, and parses what it prints."""
     place = nodes.container()
-    lines = _printed("schema", name, "--format=markdown").splitlines()
-    source = f"lagom-xla schema {name}"
+    lines = _printed(self.content, "--format=markdown").splitlines()
+    (source,) = self.content
     self.state.nested_parse(
       statemachine.StringList(lines, source), self.content_offset, place
     )
-    return [place]
+    return [nodes.literal_block(source, source, language="text"), place]
 
 
 class Printed(docutils.SphinxDirective):
@@ -54,7 +61,7 @@ class Printed(docutils.SphinxDirective):
 
   def run(self) -> list[nodes.Node]:
     """Runs the command, and shows what it prints."""
-    text = _printed(*" ".join(self.content).split())
+    text = _printed(self.content)
     return [nodes.literal_block(text, text, language="text")]
 
 

@@ -27,7 +27,7 @@ from lagom_xla.cli import main
 _DOCS = ROOT / "docs"
 _PAGES = sorted(_DOCS.glob("*.md"))
 _each_page = pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\S*).*?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    (.*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _INSTALL = re.compile(r"pip install '(?:lagom_xla|\.)\[([\w,]+)\]'")
@@ -39,7 +39,7 @@ _BEFORE = re.compile(r"^(?:[A-Z_]+=(?:\"[^\"]*\"|\S*) )*(lagom-xla .*)$")
 def _in_blocks(text: str) -> Iterator[str]:
   """Code lines outside of sentences."""
   for kind, block in _BLOCK.findall(text):
-    if kind in ("", "sh"):
+    if kind in ("", "sh", "{schema}", "{printed}"):
       yield from block.replace("\\\n", "").splitlines()
   yield from _INDENTED.findall(text)
 
@@ -84,11 +84,17 @@ def test_every_command_in_a_sentence_has_options_that_exist(page):
     assert not refusal or any(gap in refusal for gap in _GAPS)
 
 
+@_each_page
+def test_every_block_shows_something_where_directives_are_unknown(page):
+  blocks = _BLOCK.findall(page.read_text())
+  assert all(block.strip() for _, block in blocks)
+
+
 def test_pages_have_commands_to_check():
   lines = (line for page in _PAGES for line in _in_blocks(page.read_text()))
   assert {words[0] for words in _commands(lines)} >= {
     *("inspect", "tune", "verify", "report", "profile", "flags"),
-    *("plugin", "doctor", "calibrate"),
+    *("plugin", "doctor", "calibrate", "schema"),
   }
 
 
