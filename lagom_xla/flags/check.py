@@ -165,8 +165,8 @@ class Finding:
     return self.kind in _FATAL
 
 
-def _explain(reading: Reading) -> Finding | None:
-  """The finding about a flag by itself; None for none."""
+def _explain(reading: Reading, others: Sequence[Reading]) -> Finding | None:
+  """The finding about a flag, one of several, by itself; None for none."""
   name, value = reading.flag.name, reading.flag.value
 
   def finding(kind: Kind, text: str, instead: str = "") -> Finding:
@@ -175,8 +175,13 @@ def _explain(reading: Reading) -> Finding | None:
 
   if reading.unknown:
     text, instead = _why_unknown(reading.flag)
-    if instead and read_flags(syntax.parse(instead)[0])[0].is_fatal:
-      instead = ""
+    if instead:
+      (meant,) = read_flags(syntax.parse(instead)[0])
+      is_set = any(meant.options & {*other.sets} for other in others)
+      if meant.is_fatal:
+        instead = ""
+      elif not (meant.sets or is_set):
+        text, instead = f"{text} {instead} is the default; leave it out.", ""
     return finding("unknown", text, instead)
   option = debug_options.find(name)
   if reading.is_fatal:
@@ -331,7 +336,7 @@ def check(text: str) -> Checked:
       if later == reading.flag:
         why = "It is repeated later."
       found[i] = Finding(flag=str(reading.flag), kind="duplicate", text=why)
-    elif i not in together and (finding := _explain(reading)) is not None:
+    elif i not in together and (finding := _explain(reading, readings)):
       found[i] = finding
   placed = [
     *_misread(followed, words),
@@ -584,8 +589,8 @@ def merge(
     if words := environment.strip():
       messages.append(f"{words} was left out: it is neither a flag nor a file.")
   given = []
-  for reading in read_flags(flags):
-    finding = _explain(reading)
+  for reading in (readings := read_flags(flags)):
+    finding = _explain(reading, readings)
     if finding is None or not finding.is_fatal:
       given.append(reading)
       continue

@@ -161,6 +161,16 @@ def test_a_flag_that_xla_does_not_know_is_fatal(text, instead):
   assert answer.unknown
 
 
+def test_a_default_is_advised_only_where_it_changes_something():
+  name = "xla_gpu_enable_while_loop_double_buffering"
+  (alone,) = check.check(f"--no{name}").findings
+  assert alone.instead == ""
+  assert alone.text.endswith(f"--{name}=false is the default; leave it out.")
+  beside_on = check.check(f"--{name} --no{name}")
+  assert beside_on.findings[-1].instead == f"--{name}=false"
+  assert _sets(beside_on.suggestion) == _sets("")
+
+
 @pytest.mark.parametrize(
   ("name", "value", "spelled"),
   [
