@@ -223,7 +223,7 @@ def _run_profile(arguments: argparse.Namespace) -> None:
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
     from lagom_xla.passes import hlo
-    from lagom_xla.report import results
+    from lagom_xla.report import profile_results
     from lagom_xla.report import terminal
 
     bar.say(f"reading {arguments.folder}")
@@ -232,7 +232,7 @@ def _run_profile(arguments: argparse.Namespace) -> None:
     files = options.write_trace(arguments, profile)
   output.write_result(
     arguments,
-    lambda: results.profile(profile),
+    lambda: profile_results.profile(profile),
     lambda console: terminal.show_profile(
       console, profile, files, is_verbose=arguments.verbose
     ),

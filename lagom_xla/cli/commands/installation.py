@@ -95,7 +95,7 @@ FILES = {
   "inspect": "lagom_xla.report.results:Inspection",
   "tune": "lagom_xla.report.results:Tuning",
   "verify": "lagom_xla.report.results:Verification",
-  "profile": "lagom_xla.report.results:Profile",
+  "profile": "lagom_xla.report.profile_results:Profile",
   "report": "lagom_xla.report.page.report:Report",
   "explain": "lagom_xla.explain.explanation:Explanation",
   "whatif": "lagom_xla.whatif.comparison:Comparison",
