@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 import hashlib
+import re
 import shlex
 import textwrap
 
@@ -40,6 +41,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import syntax
 
 TABLE = "nccl_table.bin"
 
@@ -280,6 +282,30 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     if not plan.is_default:
       parts.append(f"export {state.ENV}={digest}:no_table")
   return "\n".join(parts) + "\n"
+
+
+# Lines that set a variable; lower case is the script's own.
+_SETS = re.compile(
+  r"^ *(?:export +)?(lagom_xla_flags|[A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE
+)
+
+
+def differences(script: str, other: str) -> tuple[str, ...]:
+  """Names of XLA flags and variables that two env.sh do not set alike."""
+  differ = _set_by(script) ^ _set_by(other)
+  return tuple(sorted({name for name, _ in differ}))
+
+
+def _set_by(script: str) -> set[tuple[str, str | None]]:
+  """The names that env.sh sets, with values as they are written."""
+  found: set[tuple[str, str | None]] = set()
+  for name, value in _SETS.findall(script):
+    if name == "lagom_xla_flags":
+      flags, _ = syntax.parse(value.strip("'"))
+      found |= {(flag.name, flag.value) for flag in flags}
+    elif name != state.ENV:  # It has a checksum of the others.
+      found.add((name, value))
+  return found
 
 
 def flag_lines(options: Mapping[str, object]) -> str:

@@ -86,6 +86,25 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
     )
 
 
+def differs_in_env(
+  plan: plan_lib.Plan, path: str | pathlib.Path
+) -> tuple[str, ...]:
+  """XLA flags and variables that env.sh beside a plan does not set as it does.
+
+  Empty without an env.sh, which a plan.json alone does not need.
+
+  Raises:
+    RuleError, TableError: the plan's NCCL settings are no valid table.
+  """
+  path = pathlib.Path(path)
+  folder = path.parent if path.name == beside.PLAN else path
+  try:
+    found = (folder / _ENV).read_text(errors="replace")
+  except OSError:
+    return ()
+  return env.differences(found, contents(plan)[_ENV].decode())
+
+
 def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   """Writes a plan's folder, replacing an older plan there; returns its files.
 

@@ -640,6 +640,8 @@ class Verification:
     too_large: the memory of the step with the plan, if it is too much for a GPU
       and more than without the plan; else "".
     effects: the effect of each part of the plan.
+    differs_in_env: names of XLA flags and variables that the env.sh beside the
+      plan does not set as the plan does.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -653,6 +655,7 @@ class Verification:
   gain_us: plan_lib.Range
   too_large: str
   effects: tuple[effects_lib.Effect, ...]
+  differs_in_env: tuple[str, ...]
 
 
 def verification(verified: verification_lib.Verification) -> Verification:

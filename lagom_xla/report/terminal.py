@@ -256,6 +256,8 @@ def _verdict_on_verification(
     words = f"the step is longer with it, and {words}"
   if verified.too_large:
     words = f"{words}. {verified.too_large.removesuffix('.')}"
+  if differs := ", ".join(verified.differs_in_env):
+    words += f". Its env.sh differs in {differs}"
   known, gain_us = verified.default_range_us, verified.default_us
   gain_us -= verified.planned_us
   return _verdict(

@@ -108,6 +108,8 @@ class Verification:
     too_large: how much of a GPU's memory the step needs with the plan, if that
       is known to be too much and more than without it; else "".
     effects: the effect of each knob.
+    differs_in_env: names of XLA flags and variables that the plan's env.sh does
+      not set as the plan does.
   """
 
   plan: plan_lib.Plan
@@ -117,6 +119,7 @@ class Verification:
   gain_us: plan_lib.Range
   too_large: str
   effects: tuple[effects_lib.Effect, ...]
+  differs_in_env: tuple[str, ...] = ()
 
   @property
   def all_acted(self) -> bool:
@@ -125,8 +128,9 @@ class Verification:
 
   @property
   def is_good(self) -> bool:
-    """Whether every knob acts, and the step fits and does not get longer."""
-    return self.all_acted and not (self.loses or self.too_large)
+    """Whether all of it acts, and the step fits and does not get longer."""
+    is_bad = self.loses or self.too_large or self.differs_in_env
+    return self.all_acted and not is_bad
 
   @property
   def loses(self) -> bool:

@@ -361,6 +361,35 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
   assert acted.count(False) == 1
 
 
+@pytest.mark.parametrize(
+  ("line", "instead", "changed"),
+  [
+    (rf"--{_GATHER}=\w+", f"--{_GATHER}=12", {_GATHER}),
+    (rf"--{_GATHER}=\w+", "", {_GATHER}),
+    ("^export XLA_FLAGS=.*", "", {"XLA_FLAGS"}),
+    ("\\Z", "export NCCL_ALGO=Tree\n", {"NCCL_ALGO"}),
+    ("\\Z", "# A word of the user's.\n", set()),
+  ],
+)
+def test_verify_tells_where_env_sh_differs_from_the_plan(
+  on_disk, tmp_path, line, instead, changed
+):
+  files.write(on_disk.plan, tmp_path)
+  env = tmp_path / "env.sh"
+  written = env.read_text()
+  edited, count = re.subn(line, instead, written, count=1, flags=re.MULTILINE)
+  assert count
+  env.write_text(edited)
+  outcome = run("verify", str(tmp_path), on_disk.target, CLUSTER)
+  assert (outcome.status, outcome.err) == (int(bool(changed)), "")
+  said = " ".join(outcome.out.split())
+  assert ("Its env.sh differs" in said) == bool(changed)
+  assert all(f"Its env.sh differs in {name}." in said for name in changed)
+  plan = str(tmp_path / "plan.json")
+  report = printed("verify", plan, on_disk.target, CLUSTER)
+  assert {*report["differs_in_env"]} == changed
+
+
 def test_verify_refuses_in_one_line(on_disk, tmp_path):
   other = run("verify", on_disk.folder, on_disk.target, "--cluster=2x4xh100")
   assert_refused(other, "num_nodes is 1 there and 2 here")

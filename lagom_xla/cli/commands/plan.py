@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import sys
@@ -59,7 +60,8 @@ _VERIFY_EXAMPLES = f"""\
 
 A plan for another module, cluster or JAX version is refused, and so is a plan
 with the wrong NCCL table. The exit status is 1 if a part of the plan has no
-effect, or if the step is longer with the plan or does not fit in memory.
+effect, if the step is longer with the plan or does not fit in memory, or if
+env.sh beside the plan sets something else.
 
 examples:
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
@@ -86,6 +88,7 @@ def _run_verify(arguments: argparse.Namespace) -> None:
   _leave_out_sourced_flags()
   with options.at_work(arguments) as (bar, workers):
     from lagom_xla.apply import checked
+    from lagom_xla.apply import files
     from lagom_xla.cli import naming
     from lagom_xla.verify import verification as verification_lib
 
@@ -95,6 +98,8 @@ def _run_verify(arguments: argparse.Namespace) -> None:
     names = naming.Names([(plan.xla, "the plan")])
     with bar.told_of_compiles(names, are_steps=True):
       verification = verification_lib.verify(plan, target)
+  differs = files.differs_in_env(plan, arguments.plan)
+  verification = dataclasses.replace(verification, differs_in_env=differs)
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
