@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import html
 import json
 import pathlib
 import re
+import shlex
 import sys
 from typing import Any
 from unittest import mock
@@ -357,6 +359,26 @@ def test_a_plan_that_sets_nothing_is_a_step_without_an_after(
   assert len(json.loads(page.scripts["drawn"])) == 1
   assert "settings" not in page.text
   assert "tried" in page.text
+
+
+def test_the_next_commands_of_a_page_name_what_it_is_of(
+  tmp_path: pathlib.Path,
+) -> None:
+  pytest.importorskip("plotly")
+  write_hlo(tmp_path)
+  made, target = tmp_path / "page.html", str(tmp_path / "step.hlo")
+  plan = str(tmp_path / "a plan")
+  for words in (("inspect",), ("tune", f"--out={plan}")):
+    outcome = run(words[0], target, CLUSTER, *words[1:], f"--report={made}")
+    assert outcome.status == 0, outcome.err
+    commands = re.findall("<pre>(.*?)</pre>", made.read_text())
+    found = [shlex.split(html.unescape(text))[1:] for text in commands]
+    assert found == (
+      [["explain", plan]]
+      if words[0] == "tune"
+      else [["explain", target, CLUSTER], ["tune", target, CLUSTER]]
+    )
+  assert run(*found[0]).status == 0
 
 
 @pytest.mark.parametrize("tuned_us", [9.0, 8.0])

@@ -44,6 +44,10 @@ def _run(arguments: argparse.Namespace) -> None:
   with options.at_work(arguments) as (bar, workers):
     target, step, (profile, costs) = options.inspected(arguments, bar, workers)
     advice = options.advised(target, step, bar)
+    following = [
+      (options.command("explain", arguments), "what would help"),
+      (options.command("tune", arguments), "searches for a plan"),
+    ]
     bar.say("writing files")
     files = []
     if arguments.report:
@@ -52,7 +56,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
       files.append(pathlib.Path(arguments.report))
       step_us = options.measured_us(profile)
-      page = contents.of_inspection(step, measured_us=step_us, advice=advice)
+      page = contents.of_inspection(
+        step, measured_us=step_us, advice=advice, following=following
+      )
       report.draw(page, files[-1])
     runs = [("step", step, step.default)]
     files += options.write_trace(arguments, profile, runs)
@@ -69,10 +75,7 @@ def _run(arguments: argparse.Namespace) -> None:
       files,
       advice=advice,
       costed=costs,
-      following=[
-        (options.command("explain", arguments), "what would help"),
-        (options.command("tune", arguments), "searches for a plan"),
-      ],
+      following=following,
       is_verbose=arguments.verbose,
     ),
     files,

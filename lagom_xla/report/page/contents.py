@@ -309,6 +309,7 @@ def of_inspection(
   *,
   measured_us: float | None = None,
   advice: Sequence[explanation_lib.Advice] = (),
+  following: Sequence[tuple[str, str]] = (),
 ) -> report.Report:
   """The report of a step as it runs today.
 
@@ -316,6 +317,7 @@ def of_inspection(
     step: the step.
     measured_us: the median step time in a profile, if there is one.
     advice: advice on the program.
+    following: the next commands, and what they do.
   """
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
@@ -335,7 +337,10 @@ def of_inspection(
     collectives_after=(),
     settings=(),
     tried=(),
-    commands=(),
+    commands=tuple(
+      report.Command(words=f"{what}:".capitalize(), text=text)
+      for text, what in following
+    ),
   )
 
 
@@ -421,14 +426,15 @@ def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
 def _commands(
   tuning: tuning_lib.Tuning, folder: str
 ) -> Iterator[report.Command]:
-  plan = tuning.plan
+  plan, place = tuning.plan, shlex.quote(folder)
+  name = notes.program_name()
   if plan.is_default:
     yield report.Command(
-      words="There is nothing to set: no configuration beats today's.",
-      text="",
+      words="There is nothing to set: no configuration beats today's. What to"
+      " change in the program:",
+      text=f"{name} explain {place}",
     )
     return
-  place = shlex.quote(folder)
   yield report.Command(
     words="In the script that starts each process, on every node, before"
     " Python:",
@@ -443,5 +449,5 @@ def _commands(
   yield report.Command(
     words="Before a long job, check that each setting still has an effect"
     " (TARGET is what you tuned):",
-    text=f"lagom-xla verify {place} TARGET --cluster={plan.cluster.name}",
+    text=f"{name} verify {place} TARGET --cluster={plan.cluster.name}",
   )
