@@ -246,4 +246,12 @@ def test_a_converted_value_converts_to_itself(data):
   }
   once = xla_options.convert(option, data.draw(strategies[option.type]))
   assert xla_options.convert(option, once) == once
-  assert xla_options.convert(option, option.default) == option.default
+
+
+def test_every_default_converts_to_itself_unless_xla_decides():
+  decided = debug_options.UNSET
+  known = debug_options.options().values()
+  written = [one for one in known if one.default != decided]
+  assert written
+  for one in written:
+    assert xla_options.convert(one, one.default) == one.default
