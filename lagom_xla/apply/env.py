@@ -290,10 +290,25 @@ _SETS = re.compile(
 )
 
 
-def differences(script: str, other: str) -> tuple[str, ...]:
-  """Names of XLA flags and variables that two env.sh do not set alike."""
-  differ = _set_by(script) ^ _set_by(other)
-  return tuple(sorted({name for name, _ in differ}))
+def differences(edited: str, planned: str) -> tuple[str, ...]:
+  """Names of XLA flags and variables by which an edited env.sh differs.
+
+  Additions that do not change how steps run, such as NCCL_DEBUG or dump flags,
+  are the user's own.
+  """
+  plans = _set_by(planned)
+  names = {name for name, _ in _set_by(edited) ^ plans}
+  added = names - {name for name, _ in plans}
+  return tuple(sorted(names - {name for name in added if not _acts(name)}))
+
+
+def _acts(name: str) -> bool:
+  """Whether a flag or variable may change how steps run."""
+  if name.startswith("NCCL_"):
+    known = (*nccl_environment.COSTED, *nccl_environment.UNCOSTED)
+    return name in (*known, nccl_environment.TUNER)
+  is_flag = name.startswith(("xla_", "XLA_", "JAX_"))
+  return is_flag and not name.startswith(environment.NOT_OF_THE_STEP)
 
 
 def _set_by(script: str) -> set[tuple[str, str | None]]:

@@ -368,7 +368,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
     (rf"--{_GATHER}=\w+", "", {_GATHER}),
     ("^export XLA_FLAGS=.*", "", {"XLA_FLAGS"}),
     ("\\Z", "export NCCL_ALGO=Tree\n", {"NCCL_ALGO"}),
-    ("\\Z", "# A word of the user's.\n", set()),
+    ("\\Z", "export NCCL_DEBUG=INFO\nHOSTS=8\n# My note.\n", set()),
   ],
 )
 def test_verify_tells_where_env_sh_differs_from_the_plan(
