@@ -67,8 +67,8 @@ _PASSED_ON = array_flow.PLACES_STAY | {"pad", "slice"}
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 _SUMS = frozenset(["add", "reduce", "subtract"])
-# An argument's name, with which its paths begin.
-_ROOT = re.compile(r"^\w+")
+# The parts of a path: an argument's name, then keys and attributes.
+_PART = re.compile(r"\w+|\[[^]]*\]|\.")
 _INTEGERS = ("s", "u", "pred")
 # Arrays of at most this many elements, such as norms and keys, count as
 # scalars.
@@ -254,11 +254,20 @@ class Arrays:
     )
 
   def _groups(self) -> Mapping[str, int]:
-    """Arguments by the first word of their paths; those without one alone."""
+    """Arguments by the first part of their paths in which some differ.
+
+    This is usually an argument's name; a step of `*args` has only one. Those
+    without a path are alone.
+    """
+    paths = [_PART.findall(path) for path in self._paths]
+    num_shared = 0
+    for parts in zip(*filter(None, paths), strict=False):
+      if len({*parts}) > 1:
+        break
+      num_shared += 1
     groups: dict[str, int] = {}
-    for bit, path in enumerate(self._paths):
-      root = _ROOT.match(path)
-      key = root[0] if root else str(bit)
+    for bit, path in enumerate(paths):
+      key = "".join(path[: num_shared + 1]) or str(bit)
       groups[key] = groups.get(key, 0) | 1 << bit
     return groups
 

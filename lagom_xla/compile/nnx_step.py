@@ -29,6 +29,9 @@ _COMPILED_OF = {
   "SimpleJitPartialWrapped": "SimplePartialCompiled",
 }
 
+# Where a module is that `nnx.jit(graph_updates=False)` has split.
+_STATE = "__state__"
+
 
 def is_nnx(step: Any) -> bool:
   """Whether a step is one of `nnx.jit`."""
@@ -63,7 +66,8 @@ def paths(lowered: jax.stages.Lowered) -> Sequence[tuple[str, str]]:
   """
 
   def is_split(one: Any) -> bool:
-    return hasattr(one, "_graphdef") and hasattr(one, "states")
+    is_default = hasattr(one, "_graphdef") and hasattr(one, "states")
+    return is_default or hasattr(one, _STATE)
 
   found: list[tuple[str, str]] = []
   for _, one in jax.tree_util.tree_leaves_with_path(
@@ -71,7 +75,11 @@ def paths(lowered: jax.stages.Lowered) -> Sequence[tuple[str, str]]:
   ):
     leaves = jax.tree_util.tree_leaves_with_path(one)
     ends = [jax.tree_util.keystr(path) for path, _ in leaves]
-    inside = _paths_inside(one) if is_split(one) else ()
+    inside: Sequence[str] = ()
+    if hasattr(one, "_graphdef"):
+      inside = _paths_inside(one)
+    elif hasattr(one, _STATE):
+      inside = [_path_in_state(path) for path, _ in leaves]
     found += itertools.zip_longest(ends, inside, fillvalue="")
   return found
 
@@ -88,6 +96,15 @@ def _paths_inside(split: Any) -> Sequence[str]:
     for path, variable in nnx.to_flat_state(nnx.state(module)):
       known[id(variable.get_value())] = "".join(map(_key, path))
   return [known.get(id(one), "") for one in named]
+
+
+def _path_in_state(path: Sequence[Any]) -> str:
+  """The path in a module of what is at JAX's path in its state."""
+  _, *keys = (
+    getattr(key, "name", getattr(key, "key", getattr(key, "idx", "")))
+    for key in path
+  )
+  return "".join(map(_key, keys)).removesuffix(".value")
 
 
 def _key(key: str | int) -> str:

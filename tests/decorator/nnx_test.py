@@ -155,9 +155,10 @@ def test_strands_say_of_an_nnx_step_why_it_has_none():
   assert not outcome.actions
 
 
-def test_arrays_have_their_paths_in_the_modules():
-  # Other modes of Flax leave the paths to JAX.
-  lowered = nnx.jit(step).lower(*modules(), batch(seed=0))
+# As plain trees, modules have JAX's paths.
+@pytest.mark.parametrize("mode", _MODES[:2])
+def test_arrays_have_their_paths_in_the_modules(mode):
+  lowered = nnx.jit(step, **mode).lower(*modules(), batch(seed=0))
   module = target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
   names = {one.name for one in provenance.of(module).arguments}
   assert {"model.up.kernel", "optimizer.opt_state[0].mu.up.bias"} <= names

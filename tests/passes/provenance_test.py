@@ -100,6 +100,35 @@ def test_arguments_are_told_by_what_a_step_does_with_them(
     assert argument.kind == kind
 
 
+@pytest.mark.parametrize(
+  ("step", "packed"),
+  [
+    (lambda w, x: _sgd(w, x), lambda w, x: (w, x)),
+    (lambda *args: _sgd(*args), lambda w, x: (w, x)),
+    (lambda carry: _sgd(*carry), lambda w, x: ((w, x),)),
+    (lambda all: _sgd(**all["of"]), lambda w, x: ({"of": {"w": w, "x": x}},)),
+  ],
+)
+def test_data_are_told_from_parameters_however_arguments_are_packed(
+  h100s: Any, scheduled: Any, step: Any, packed: Any
+) -> None:
+  rows = NamedSharding(Mesh(np.array(h100s), ("d",)), P("d"))
+  w, x = (
+    jax.ShapeDtypeStruct(shape, jnp.float32, sharding=rows)
+    for shape in ((_WIDTH, _WIDTH), (_ROWS, _WIDTH))
+  )
+  module = scheduled(jax.jit(step).lower(*packed([w, w], x)))
+  kinds = [one.kind for one in provenance.of(module).arguments]
+  assert kinds == ["parameter", "parameter", "activation"]
+
+
+def _sgd(w: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+  def loss(w: list[jax.Array]) -> jax.Array:
+    return jnp.mean(jnp.tanh(x @ w[0] @ w[1]))
+
+  return jax.tree.map(jnp.subtract, w, jax.grad(loss)(w))
+
+
 def test_what_a_collective_moves_is_named_as_the_user_did(
   adam_step: hlo.Module,
 ) -> None:
