@@ -56,7 +56,7 @@ def files(tmp_path_factory) -> pathlib.Path:
 @pytest.mark.parametrize(
   ("command", "said"),
   [
-    # Who has seen enough.
+    # The reader closes the pipe early.
     ("clusters --format=json | true; echo ${PIPESTATUS[0]}", "0\n"),
     (
       f"inspect absent.py:step {CLUSTER} 2>&1 | true; echo ${{PIPESTATUS[0]}}",
@@ -68,13 +68,13 @@ def files(tmp_path_factory) -> pathlib.Path:
     ),
   ],
 )
-def test_a_result_that_is_not_read_or_written_has_its_status(
+def test_exit_status_is_right_when_output_is_unread_or_unwritable(
   tmp_path, command, said
 ):
   assert bash(tmp_path, f"$LAGOM {command}") == said
 
 
-def test_clusters_lists_what_cluster_takes():
+def test_clusters_lists_names_that_the_cluster_option_accepts():
   rows = printed("clusters")
   for row in rows:
     parsed = cluster_lib.parse(row["name"].replace("NODES", "2"))
@@ -89,7 +89,7 @@ def test_clusters_lists_what_cluster_takes():
 
 @pytest.mark.filterwarnings("always::RuntimeWarning")
 @pytest.mark.parametrize("command", ["inspect", "whatif"])
-def test_a_likely_slip_in_a_cluster_file_is_told_once(tmp_path, command):
+def test_a_likely_slip_in_a_cluster_file_is_reported_once(tmp_path, command):
   cluster = tmp_path / "mine.json"
   cluster.write_text('{"gpu": "h100", "node": {"nic_gbps": 400}}')
   outcome = run(command, write_hlo(tmp_path), f"--cluster={cluster}")
@@ -118,7 +118,7 @@ def test_help_shows_examples():
     ("guess",),
   ],
 )
-def test_a_wrong_usage_is_shown_the_right_one(arguments):
+def test_wrong_usage_prints_the_right_usage(arguments):
   outcome = run(*arguments)
   assert outcome.status == 2
   assert outcome.out == ""
@@ -126,8 +126,10 @@ def test_a_wrong_usage_is_shown_the_right_one(arguments):
 
 
 @pytest.mark.parametrize("command", ["inspect", "tune", "explain", "whatif"])
-def test_what_is_not_there_is_told_before_jax_is_imported(command, monkeypatch):
-  # A command that starts a worker, or imports what compiles, imports JAX.
+def test_a_missing_file_or_gpu_is_reported_before_jax_is_imported(
+  command, monkeypatch
+):
+  # A command that starts a worker or imports the compiler imports JAX.
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.load", None)
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.pool", None)
   for cluster, words in (
@@ -182,7 +184,7 @@ def test_bad_input_gets_one_line_and_touches_no_plan(
   assert run("inspect", *arguments) == outcome
 
 
-# What bash does at a TAB behind these words, printed.
+# Prints bash's completions of these words.
 _TAB = """\
 source {script}
 COMP_WORDS=(lagom-xla {words}) COMP_CWORD={index}
@@ -208,7 +210,7 @@ def test_bash_completes_commands_options_and_choices(tmp_path):
     assert set(bash(tmp_path, tab).split()) == completed
 
 
-def test_zsh_reads_its_script(tmp_path):
+def test_zsh_loads_the_completion_script(tmp_path):
   zsh = shutil.which("zsh")
   if zsh is None:
     pytest.skip("there is no zsh: apt-get install zsh")
@@ -229,14 +231,14 @@ def test_zsh_reads_its_script(tmp_path):
   assert done.stdout.strip() == script.name and not done.stderr
 
 
-def test_without_shtab_the_message_says_what_to_install(monkeypatch):
+def test_completion_without_shtab_names_the_extra_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "shtab", None)
   done = run("completion", "bash")
   assert done.status == 2 and not done.out
   assert done.err.endswith("'.[completion]' in a checkout of lagom_xla.\n")
 
 
-def test_version_is_that_of_the_package_however_it_is_run():
+def test_version_matches_the_package_as_command_and_as_module():
   version = f"lagom-xla {lagom_xla.__version__}\n"
   assert run("--version") == Outcome(0, version, "")
   done = subprocess.run(
@@ -261,7 +263,7 @@ def test_version_is_that_of_the_package_however_it_is_run():
   ],
   ids=" ".join,
 )
-def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
+def test_fifos_and_devices_are_not_read(tmp_path, monkeypatch, arguments):
   monkeypatch.chdir(tmp_path)
   write_hlo(tmp_path)
   os.mkfifo(tmp_path / "fifo")
@@ -276,7 +278,7 @@ def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
   assert outcome.err.count("\n") == num_lines
 
 
-def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
+def test_a_fifo_named_by_xla_flags_is_not_read(tmp_path, monkeypatch):
   os.mkfifo(tmp_path / "fifo")
   monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "fifo"))
   outcome = run("inspect", write_hlo(tmp_path), CLUSTER)
@@ -286,14 +288,14 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
   assert "there is no such file" in checked.out
 
 
-def test_a_pipe_of_the_shell_is_read(tmp_path):
+def test_a_process_substitution_of_the_shell_is_read(tmp_path):
   (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
   inspect = f"$LAGOM inspect {CLUSTER} --format=json -q"
   report = json.loads(bash(tmp_path, f"{inspect} <(gzip -dc step.hlo.gz)"))
   assert report["module"]["num_instructions"] == 2
 
 
-def test_a_cluster_larger_than_any_is_refused(tmp_path):
+def test_a_cluster_of_more_than_262144_gpus_is_refused(tmp_path):
   for name in ("1000000x8xh100", "1x1000000xh100"):
     outcome = run("tune", write_hlo(tmp_path), f"--cluster={name}")
     assert_refused(outcome, f"'{name}'", "262144 at most")

@@ -45,7 +45,7 @@ ENTRY main {
 }
 """
 
-# A number that a file had is put in place by one of these.
+# Values that replace a number of the file.
 _NUMBERS = (b"0", b"-1", b"1", b"7", b"4294967296", b"9" * 20, b"1e400", b"nan")
 
 
@@ -107,7 +107,7 @@ def _damaged(data: bytes, rng: random.Random) -> bytes:
 @pytest.mark.parametrize("kind", list(_READ_BY))
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
 @hypothesis.settings(max_examples=_EXAMPLES)
-def test_a_damaged_file_is_read_or_refused_in_a_line(whole, kind, seed):
+def test_a_damaged_file_is_read_or_refused_in_one_line(whole, kind, seed):
   folder = whole[kind]
   name, command = _READ_BY[kind]
   content = (folder / _UNDAMAGED).read_bytes()

@@ -37,13 +37,13 @@ _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
     (" ", "XLA_FLAGS is ' ', which is neither a flag nor"),
   ],
 )
-def test_flags_that_would_end_the_process_point_to_their_check(
+def test_fatal_xla_flags_are_refused_with_the_command_to_check_them(
   tmp_path, monkeypatch, flags, words
 ):
   monkeypatch.setenv("XLA_FLAGS", flags)
   outcome = run("inspect", write_hlo(tmp_path), CLUSTER)
   assert_refused(outcome, words, 'lagom-xla flags --check "$XLA_FLAGS"')
-  # Which is told what is wrong.
+  # The check names the flag.
   checked = run("flags", "--check", flags)
   assert (checked.status, checked.err) == (1, "")
   assert flags in checked.out
@@ -55,7 +55,9 @@ def _tuned(folder: pathlib.Path) -> Outcome:
   return outcome
 
 
-def test_what_is_set_is_named_as_what_runs_today(tmp_path, monkeypatch):
+def test_xla_flags_that_are_set_are_reported_as_running_today(
+  tmp_path, monkeypatch
+):
   monkeypatch.setenv("XLA_FLAGS", f"  {_OVERLAP} ")
   outcome = _tuned(tmp_path)
   out = outcome.out
@@ -64,13 +66,13 @@ def test_what_is_set_is_named_as_what_runs_today(tmp_path, monkeypatch):
   )
   assert "  step, what runs today  " in out
   assert "all defaults" not in out
-  # So does progress.
+  # Progress names them, too.
   first, *others = outcome.err.splitlines()
   assert "today's XLA_FLAGS" in first
   assert not any("XLA's defaults" in line for line in others)
 
 
-def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
+def test_xla_flags_that_are_set_are_in_the_plan_and_in_json(
   tmp_path, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", f" {_OVERLAP}\n--xla_gpu_autotune_level=0 ")
@@ -95,7 +97,7 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   )
 
 
-def test_words_that_xla_does_not_read_are_no_part_of_what_runs(
+def test_words_of_xla_flags_that_xla_does_not_read_are_left_out(
   tmp_path, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", f"{_OVERLAP} NCCL_DEBUG=INFO --xla_no=1")
@@ -106,7 +108,7 @@ def test_words_that_xla_does_not_read_are_no_part_of_what_runs(
   assert "XLA stops reading XLA_FLAGS at NCCL_DEBUG=INFO, which is not" in said
 
 
-def test_a_compile_that_fails_beside_flags_names_them(
+def test_a_failed_compile_names_xla_flags_other_than_dumps(
   h100s, tmp_path, monkeypatch
 ):
   write_steps(tmp_path)
@@ -128,7 +130,7 @@ def test_a_compile_that_fails_beside_flags_names_them(
   "flags",
   ["", "--xla_force_host_platform_device_count=8 --xla_dump_to=dump"],
 )
-def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
+def test_tune_without_gpu_flags_compares_with_all_defaults(
   tmp_path, monkeypatch, flags
 ):
   monkeypatch.chdir(tmp_path)
@@ -140,7 +142,7 @@ def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
   assert not plan_lib.load(tmp_path / "plan").xla_flags
 
 
-def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
+def test_a_jax_compilation_cache_adds_no_output(h100s, tmp_path):
   arguments = ("inspect", write_steps(tmp_path), CLUSTER)
   cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
   outcome = run_process(*arguments, "--format=json", env=cache)
@@ -149,7 +151,7 @@ def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
   assert json.loads(outcome.out) == {**here, "xla_flags": ""}
 
 
-def test_dumps_that_flags_ask_for_are_left_to_the_job(
+def test_dumps_that_xla_flags_request_are_not_written_by_inspect(
   h100s, tmp_path, monkeypatch
 ):
   dumps = tmp_path / "dumps"
@@ -171,16 +173,16 @@ def module(tmp_path) -> str:
   return str(path)
 
 
-def _said(*arguments: str) -> str:
+def _output(*arguments: str) -> str:
   outcome = run(*arguments, CLUSTER)
   assert outcome.status == 0
   return " ".join(outcome.out.split())
 
 
-def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
+def test_nccl_max_ctas_only_adds_a_note_with_the_capped_step_time(
   module, monkeypatch
 ):
-  before = _said("inspect", module)
+  before = _output("inspect", module)
   monkeypatch.setenv(_VARIABLE, "1")
   step = gather_steps.step(_MODULE)
   under = channel_cap.capped(step, 1)
@@ -190,34 +192,36 @@ def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
     f"Note: {_SAID}, except for this: today's step takes"
     f" {in_words.ms(capped_us)} ms with it, predicted. "
   )
-  after = _said("inspect", module)
+  after = _output("inspect", module)
   assert note in after
   assert after.replace(note, "") == before
 
 
-def test_it_is_taken_in_place_of_xlas_cap(module, monkeypatch):
+def test_nccl_max_ctas_replaces_the_channel_cap_of_xla(module, monkeypatch):
   monkeypatch.setenv(_VARIABLE, "64")
   monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_nccl_collective_max_nchannels=1")
   step = gather_steps.step(_MODULE)
   free = in_words.ms(step.timeline(step.default).step_time_us)
-  assert f"today's step takes {free} ms with it" in _said("inspect", module)
+  assert f"today's step takes {free} ms with it" in _output("inspect", module)
 
 
-def test_plans_and_comparisons_say_it_too(module, tmp_path, monkeypatch):
+def test_tune_whatif_and_verify_note_nccl_max_ctas(
+  module, tmp_path, monkeypatch
+):
   monkeypatch.setenv(_VARIABLE, "1")
   plan = str(tmp_path / "plan")
-  assert _SAID in _said("tune", module, f"--out={plan}")
+  assert _SAID in _output("tune", module, f"--out={plan}")
   for arguments in (("whatif", module), ("verify", plan, module)):
-    assert f"{_SAID}." in _said(*arguments)
+    assert f"{_SAID}." in _output(*arguments)
 
 
-def test_variables_that_times_are_not_under_are_named_together(
+def test_nccl_variables_that_times_ignore_are_named_in_one_note(
   module, monkeypatch
 ):
   monkeypatch.setenv(_VARIABLE, "1")
   monkeypatch.setenv("NCCL_MIN_CTAS", "8")
   monkeypatch.setenv("NCCL_TUNER_PLUGIN", "libnccl-tuner-aws-ofi.so")
-  said = _said("inspect", module)
+  said = _output("inspect", module)
   assert (
     "NCCL_MIN_CTAS=8, NCCL_MAX_CTAS=1 and"
     " NCCL_TUNER_PLUGIN=libnccl-tuner-aws-ofi.so are set here, but times do"
@@ -226,35 +230,37 @@ def test_variables_that_times_are_not_under_are_named_together(
   monkeypatch.setenv(_VARIABLE, "0")
   monkeypatch.setenv("NCCL_TUNER_PLUGIN", build.LIBRARY)
   assert "NCCL_MIN_CTAS is 8 here, but times do not take it into account." in (
-    _said("inspect", module)
+    _output("inspect", module)
   )
 
 
-def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
+def test_nccl_proto_limits_the_choices_behind_all_times(
   module, tmp_path, monkeypatch
 ):
-  free = _said("inspect", module)
+  free = _output("inspect", module)
   monkeypatch.setenv("NCCL_PROTO", "LL")
-  assert _said("inspect", module) != free
+  assert _output("inspect", module) != free
   note = "NCCL's choices are limited by NCCL_PROTO=LL here; all times"
-  assert note in _said("inspect", module)
+  assert note in _output("inspect", module)
   said = printed("inspect", module, CLUSTER)["nccl_variables"]
   assert said == {"NCCL_PROTO": "LL"}
-  assert note in _said("whatif", module)
+  assert note in _output("whatif", module)
   plan = str(tmp_path / "plan")
   run("tune", module, CLUSTER, f"--out={plan}")
   made = plan_lib.load(plan)
   assert made.nccl_variables == {"NCCL_PROTO": "LL"}
   assert {s.setting.protocol for s in made.nccl_settings} <= {"ll"}
-  assert "where the plan was made" not in _said("verify", plan, module)
+  assert "where the plan was made" not in _output("verify", plan, module)
   monkeypatch.delenv("NCCL_PROTO")
   assert (
     "NCCL's variables differ: no variable here, and NCCL_PROTO=LL where the"
     " plan was made."
-  ) in _said("verify", plan, module)
+  ) in _output("verify", plan, module)
 
 
-def test_what_nccl_takes_for_no_number_is_not_told(module, monkeypatch):
+def test_nccl_max_ctas_values_that_nccl_ignores_are_not_reported(
+  module, monkeypatch
+):
   for value in ("", "0", "-4", "many"):
     monkeypatch.setenv(_VARIABLE, value)
-    assert _VARIABLE not in _said("inspect", module)
+    assert _VARIABLE not in _output("inspect", module)

@@ -27,8 +27,8 @@ from sample_plan import PLAN
 import simulated_run
 import xspace_text
 
-# Commands with arguments of each kind that they take, in a folder that has what
-# they name. What they print is a report, or it is all that they are for.
+# Each command with each kind of argument, for a folder that has its inputs.
+# A report accompanies a command's work; a text is its only purpose.
 _REPORTS = (
   ("inspect", "step.hlo", CLUSTER),
   ("tune", "step.hlo", CLUSTER, "--out=again"),
@@ -101,7 +101,7 @@ def _run(*arguments: str, on_terminal: bool = False) -> Outcome:
   return outcome
 
 
-def test_every_command_is_looked_at():
+def test_every_command_is_covered_by_this_file():
   (commands,) = (
     action
     for action in main.parser()._actions
@@ -111,38 +111,38 @@ def test_every_command_is_looked_at():
 
 
 @pytest.mark.parametrize("command", _REPORTS, ids=_name)
-def test_a_quiet_report_is_the_names_of_the_files_written(command):
+def test_quiet_reports_print_only_the_names_of_written_files(command):
   outcome = _run(*command, "--quiet", on_terminal=True)
   lines = outcome.out.splitlines()
   assert all(line.startswith("Wrote ") for line in lines)
   if command[0] == "tune":
     assert lines == [f"Wrote again/{name}" for name in PLAN_FILES]
   assert bool(lines) == (command[0] in ("tune", "report", "calibrate"))
-  _assert_errors_alone(command, outcome)
+  _assert_only_input_errors(command, outcome)
 
 
 @pytest.mark.parametrize("command", _TEXTS, ids=_name)
-def test_quiet_text_is_the_text_alone(command):
+def test_quiet_text_commands_print_the_same_text(command):
   quiet = _run(*command, "--quiet", on_terminal=True)
   assert quiet.out == _run(*command, on_terminal=True).out != ""
-  _assert_errors_alone(command, quiet)
+  _assert_only_input_errors(command, quiet)
 
 
 @pytest.mark.parametrize("command", _AS_JSON, ids=_name)
 @pytest.mark.parametrize("loudness", ["--quiet", "--verbose"])
-def test_json_follows_its_schema_and_nothing_else_is_on_stdout(
-  command, loudness
-):
+def test_json_follows_its_schema_with_nothing_else_on_stdout(command, loudness):
   outcome = _run(*command, "--format=json", loudness, on_terminal=True)
   printed = json.loads(outcome.out)
   assert printed
   if command[0] != "schema":
     check_schema(command[0], printed)
   if loudness == "--quiet":
-    _assert_errors_alone(command, outcome)
+    _assert_only_input_errors(command, outcome)
 
 
-def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
+def _assert_only_input_errors(
+  command: tuple[str, ...], outcome: Outcome
+) -> None:
   """The output names only problems of the given file."""
   bad = [line for line in outcome.err.splitlines() if "bad.log" not in line]
   assert (bad, outcome.going_on) == ([], ())
@@ -158,7 +158,7 @@ def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
     (True, {"TERM": "xterm-256color", "NO_COLOR": "1"}),
   ],
 )
-def test_a_pipe_a_dumb_terminal_and_one_without_color_get_plain_text(
+def test_pipes_dumb_terminals_and_no_color_get_no_escape_codes(
   command, on_terminal, variables, monkeypatch
 ):
   for name, value in variables.items():
@@ -168,7 +168,7 @@ def test_a_pipe_a_dumb_terminal_and_one_without_color_get_plain_text(
   assert outcome.out and _ESCAPE not in outcome.out + said
 
 
-def test_with_color_a_table_on_a_terminal_is_not(monkeypatch):
+def test_a_color_terminal_gets_a_colored_table(monkeypatch):
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.delenv("NO_COLOR", raising=False)
   assert _ESCAPE in _run("clusters", on_terminal=True).out

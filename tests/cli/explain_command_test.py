@@ -51,7 +51,9 @@ def plan(explained, tmp_path_factory) -> pathlib.Path:
   return folder
 
 
-def test_the_lower_bound_is_what_neither_step_can_beat(tmp_path, explained):
+def test_the_lower_bound_is_the_smaller_of_todays_and_the_plans(
+  tmp_path, explained
+):
   after = explained.after
   assert after is not None
   shorter = dataclasses.replace(
@@ -63,7 +65,7 @@ def test_the_lower_bound_is_what_neither_step_can_beat(tmp_path, explained):
   assert f"Lower bound: {bound} ms for today's module and the plan's" in told
 
 
-def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
+def test_a_plan_that_changes_nothing_is_not_mentioned(tmp_path):
   plan = tmp_path / "plan"
   tuned = run("tune", write_hlo(tmp_path), CLUSTER, f"--out={plan}")
   assert tuned.status == 0
@@ -72,7 +74,7 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
   assert "the plan" not in told.out
 
 
-def test_commands_to_run_next_have_the_arguments_of_this_one(tmp_path):
+def test_suggested_commands_repeat_the_arguments_of_this_command(tmp_path):
   folder = tmp_path / "a b"
   folder.mkdir()
   asked = (write_steps(folder), CLUSTER, "--arg=size=8192")
@@ -83,7 +85,7 @@ def test_commands_to_run_next_have_the_arguments_of_this_one(tmp_path):
   again = f"`lagom-xla explain {shlex.join(asked)} "
   name = _named(run("explain", *asked).out, again)
   assert f"for {name}, which" in run("explain", *asked, name).out
-  # What was tried is not advised.
+  # Options that the plan tried are not advised again.
   plan = folder / "plan"
   assert run("tune", *asked, f"--out={plan}").status == 0
   advised = _advised(printed("explain", str(plan)))
@@ -110,17 +112,17 @@ def _named(told: str, command: str) -> str:
   return name
 
 
-def test_the_first_to_look_at_is_the_longest_wait_that_the_plan_leaves(
+def test_begin_with_names_and_explains_a_collective_of_the_plan(
   explained, plan
 ):
   assert explained.after is not None
-  told = " ".join(_told(str(plan)).split())
+  told = " ".join(_output(str(plan)).split())
   (name,) = re.findall(r"Begin with ([^ :,]+)", told)
   (first,) = (c for c in explained.after.collectives if c.name == name)
   assert " ".join(first.why.split()) in told
 
 
-def _told(*arguments: str) -> str:
+def _output(*arguments: str) -> str:
   """The plain-text output, which fits a terminal."""
   outcome = run("explain", *arguments)
   assert (outcome.status, outcome.err) == (0, "")
@@ -132,8 +134,8 @@ def _told(*arguments: str) -> str:
   return outcome.out
 
 
-def test_the_verdict_comes_first(explained, plan):
-  told = _told(str(plan))
+def test_explain_begins_with_the_verdict(explained, plan):
+  told = _output(str(plan))
   exposed = in_words.milliseconds(explained.before.exposed_us)
   assert f"kernels wait {exposed}" in " ".join(told.splitlines()[:2])
   assert explained.after is not None
@@ -141,20 +143,20 @@ def test_the_verdict_comes_first(explained, plan):
   assert f"With the plan they wait {exposed}" in told
 
 
-def test_every_collective_of_either_step_can_be_asked_for(explained, plan):
+def test_explain_accepts_every_collective_of_either_step(explained, plan):
   assert explained.after is not None
   for step in (explained.before, explained.after):
     for collective in step.collectives:
-      told = _told(str(plan), collective.name)
+      told = _output(str(plan), collective.name)
       first = " ".join(told.split()).partition(", which takes")[0]
       assert first.endswith(f" for {collective.name}")
 
 
-def test_the_one_that_is_exposed_most_is_told_with_plan_and_parts(
+def test_details_of_a_collective_have_its_plan_parts_and_source(
   explained, plan
 ):
   first = explained.before.collectives[0]
-  text = " ".join(_told(str(plan), first.name).split())
+  text = " ".join(_output(str(plan), first.name).split())
   assert first.with_plan is not None
   assert " ".join(first.with_plan.sentence.split()) in text
   assert f"= wait {in_words.ms(first.exposed_us)}" in text
@@ -162,7 +164,7 @@ def test_the_one_that_is_exposed_most_is_told_with_plan_and_parts(
   assert f"from {pathlib.PurePath(first.file).name}:{first.line}" in text
 
 
-def test_json_is_of_all_collectives_or_of_one(explained, plan):
+def test_json_holds_all_collectives_or_only_the_named_one(explained, plan):
   whole = printed("explain", str(plan))
   assert whole["before"]["exposed_us"] == explained.before.exposed_us
   name = explained.before.collectives[0].name
@@ -177,7 +179,9 @@ def test_the_docs_define_every_reason():
     assert f"| `{reason}` |" in text
 
 
-def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
+def test_an_unknown_collective_is_refused_with_the_nearest_names(
+  explained, plan
+):
   name = explained.before.collectives[0].name
   outcome = run("explain", str(plan), f"{name}x")
   assert_refused(outcome, "the nearest names are", name)
@@ -197,7 +201,7 @@ def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
   ("command", "name"),
   [("explain", beside.EXPLANATION), ("report", beside.REPORT)],
 )
-def test_a_plan_without_a_file_beside_it_is_refused_in_one_line(
+def test_a_missing_or_damaged_file_of_a_plan_is_refused(
   tmp_path, command, name, damage, said
 ):
   if damage is not None:
@@ -206,7 +210,7 @@ def test_a_plan_without_a_file_beside_it_is_refused_in_one_line(
   assert_refused(outcome, name, said, "Make the plan again")
 
 
-def test_the_name_may_stand_after_options(tmp_path):
+def test_the_collective_may_be_named_before_or_after_options(tmp_path):
   step = write_hlo(tmp_path)
   assert "has no collective to" in run("explain", step, CLUSTER).out
   for arguments in (("all-gather", CLUSTER), (CLUSTER, "all-gather")):
@@ -216,7 +220,7 @@ def test_the_name_may_stand_after_options(tmp_path):
   assert "unrecognized arguments: another" in outcome.err
 
 
-def test_what_is_of_a_target_needs_its_cluster(plan):
+def test_explain_of_a_plan_refuses_options_of_a_target(plan):
   outcome = run("explain", str(plan), "--arg=model=tiny")
   assert outcome.status == 2
   assert "--arg needs a TARGET" in outcome.err

@@ -48,7 +48,9 @@ def _sourced(lines: str, xla_flags: str) -> str:
   return done.stdout.strip()
 
 
-def test_flags_can_be_sourced_and_keep_what_was_set(plan_with_options):
+def test_printed_flags_can_be_sourced_and_keep_earlier_xla_flags(
+  plan_with_options,
+):
   outcome = run("flags", str(plan_with_options))
   assert (outcome.status, outcome.err) == (0, "")
   flags, _, channels = _sourced(outcome.out, "--xla_first=1").partition("|")
@@ -63,7 +65,7 @@ def test_flags_can_be_sourced_and_keep_what_was_set(plan_with_options):
   assert not answer.is_fatal
 
 
-def test_flags_of_a_plan_that_changes_nothing_set_nothing(tmp_path):
+def test_flags_of_a_plan_that_changes_nothing_are_only_comments(tmp_path):
   plan = dataclasses.replace(PLAN, xla=config_lib.DEFAULT, nccl_env={})
   files_lib.write(plan, tmp_path / "plan")
   outcome = run("flags", str(tmp_path / "plan/plan.json"))
@@ -71,7 +73,7 @@ def test_flags_of_a_plan_that_changes_nothing_set_nothing(tmp_path):
   assert all(line.startswith("#") for line in outcome.out.splitlines())
 
 
-def test_flags_are_checked_and_the_status_says_whether_xla_starts():
+def test_status_of_a_flag_check_says_whether_xla_starts():
   good = run("flags", "--check", "--xla_gpu_autotune_level=2")
   assert (good.status, good.err) == (0, "")
   bad = run("flags", "--check", "--xla_gpu_graph_level=0 --xla_dump_to=a")
@@ -81,7 +83,7 @@ def test_flags_are_checked_and_the_status_says_whether_xla_starts():
   report = printed("flags", "--check=--xla_no=1")
   assert [finding["kind"] for finding in report["findings"]] == ["unknown"]
   assert report["is_fatal"]
-  # What comes behind --check are never flags of this program.
+  # Words behind --check are never flags of this program.
   for flags in ("", "--help", "--flagfile=absent", "xla_gpu_autotune_level=2"):
     report = printed("flags", "--check", flags)
     assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
@@ -100,7 +102,7 @@ _TRITON = "--xla_gpu_enable_triton_gemm=false"
     (f"{_LEVEL} {_TRITON} NCCL_DEBUG=INFO", 0),
   ],
 )
-def test_the_status_of_a_check_says_whether_each_flag_is_read(flags, status):
+def test_status_of_a_flag_check_says_whether_xla_reads_all_flags(flags, status):
   outcome = run("flags", "--check", flags)
   assert outcome.status == status
   said = "starts with these flags, but reads only 1 of them."
@@ -108,7 +110,7 @@ def test_the_status_of_a_check_says_whether_each_flag_is_read(flags, status):
   assert printed("flags", "--check", flags)["num_unread"] == status
 
 
-def test_flags_that_only_repeat_defaults_can_be_shorter_and_were_meant():
+def test_redundant_flags_are_shortened_and_misspelled_ones_corrected():
   outcome = run("flags", "--check", f"{_LEVEL} {_LEVEL}")
   assert "Shorter, with the same effect:" in outcome.out
   outcome = run("flags", "--check", f"{_TRITON} {_LEVEL_4}")
@@ -118,7 +120,7 @@ def test_flags_that_only_repeat_defaults_can_be_shorter_and_were_meant():
   assert "You probably meant:" in outcome.out
 
 
-def test_a_check_heeds_none_of_the_flags_of_its_own_process():
+def test_a_flag_check_ignores_xla_flags_of_its_own_process():
   fatal = "--xla_that_ends_a_process=1"
   level = "--xla_gpu_autotune_level"
   outcome = run_process(
@@ -130,7 +132,7 @@ def test_a_check_heeds_none_of_the_flags_of_its_own_process():
   assert f"default: {level}=4" in outcome.out
 
 
-def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
+def test_merged_flags_can_be_sourced_and_name_the_source_of_each(
   plan_with_options, monkeypatch
 ):
   first, second, third = sorted(knobs.OPTIONS.values())

@@ -38,7 +38,7 @@ def inspected(h100s) -> dict[str, Any]:
   return printed("inspect", TARGET, CLUSTER, MODEL)
 
 
-def test_all_of_a_step_is_printed(inspected):
+def test_inspect_prints_collectives_overlaps_and_totals(inspected):
   assert inspected["collectives"] and inspected["overlaps"]
   assert inspected["totals"].keys() == {
     collective["kind"] for collective in inspected["collectives"]
@@ -46,7 +46,7 @@ def test_all_of_a_step_is_printed(inspected):
   assert inspected["profile"] is None
 
 
-def test_each_collective_names_a_line_of_a_file_that_there_is(inspected):
+def test_each_collective_names_an_existing_source_line(inspected):
   for collective in inspected["collectives"]:
     file = pathlib.Path(collective["source_file"])
     line = file.read_text().splitlines()[collective["source_line"] - 1]
@@ -94,7 +94,7 @@ def test_overlaps_name_each_async_collective_once(inspected):
       assert c["overlap"] == {"num_kernels": 0, "num_gemms": 0}
 
 
-def test_a_group_over_two_nodes_says_so(h100s, tmp_path):
+def test_groups_over_two_nodes_are_reported_to_span_nodes(h100s, tmp_path):
   step = write_steps(tmp_path)
   collectives = printed("inspect", step, "--cluster=2x4xh100")["collectives"]
   assert collectives and all(c["spans_nodes"] for c in collectives)
@@ -111,7 +111,7 @@ ENTRY main {
 """
 
 
-def test_a_chain_of_permutes_may_part_unevenly_over_nodes(tmp_path):
+def test_a_permute_chain_may_split_unevenly_over_nodes(tmp_path):
   file = tmp_path / "shifted.hlo"
   file.write_text(_SHIFTED)
   outcome = run("inspect", str(file), "--cluster=2x8xh100")
@@ -119,7 +119,7 @@ def test_a_chain_of_permutes_may_part_unevenly_over_nodes(tmp_path):
   assert "collective-permute of 262.1 kB over 3 GPUs" in outcome.out
 
 
-def test_an_optimized_module_in_a_file_is_only_read(
+def test_an_optimized_module_in_a_file_is_not_compiled_again(
   h100s, tmp_path, monkeypatch
 ):
   step = write_steps(tmp_path)
@@ -141,7 +141,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   # The steps behind XLA's scheduler may add a copy and rename synchronous ones.
   for kept in ("overlaps", "totals", "gemm_flops"):
     assert only_read[kept] == of_step[kept] != []
-  # What is optimized already has no XLA options left to try.
+  # An optimized module has no XLA options left to try.
   plan = f"--out={tmp_path / 'plan'}"
   report = printed("tune", module, CLUSTER, plan)
   assert len(report["candidates"]) == 1
@@ -163,7 +163,7 @@ def folder(tmp_path_factory, fsdp_scan) -> pathlib.Path:
   return found
 
 
-def test_inspect_says_how_far_off_predictions_were(folder):
+def test_inspect_with_a_profile_shows_measured_over_predicted(folder):
   arguments = (
     "inspect",
     str(folder / "step.hlo.pb"),
@@ -180,7 +180,7 @@ def test_inspect_says_how_far_off_predictions_were(folder):
   }
 
 
-def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
+def test_a_profile_is_priced_under_the_channel_cap_of_xla_flags(
   folder, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
@@ -189,12 +189,12 @@ def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
     step = tuner.inspect(target)
   for key, setting in step.default.items():
     assert setting.num_channels <= 2
-    # What it took, less what kernels took from it.
+    # The measured time, less the slowdown by kernels.
     assert 0.5 * OWN_US < step.predict(key, setting).time_us <= OWN_US + 1e-3
 
 
 @pytest.mark.parametrize("command", ["inspect", "tune"])
-def test_a_profile_of_another_step_prices_nothing(command, folder, tmp_path):
+def test_a_profile_of_another_step_is_refused(command, folder, tmp_path):
   module = tmp_path / "another.hlo"
   module.write_text(HLO)
   options = [f"--out={tmp_path / 'plan'}"] if command == "tune" else []
@@ -206,7 +206,7 @@ def test_a_profile_of_another_step_prices_nothing(command, folder, tmp_path):
   assert "is not of step: it has none of its kernels" in said.err
 
 
-def test_profile_shows_who_waits_for_whom(folder):
+def test_profile_shows_which_device_the_others_wait_for(folder):
   text = run("profile", str(folder / "trace"), "--verbose").out
   assert "Who waited for whom (measured" in text
   found = printed("profile", str(folder / "trace"))
@@ -215,7 +215,9 @@ def test_profile_shows_who_waits_for_whom(folder):
   assert found["collectives"] and found["slowdowns"] and found["processes"]
 
 
-def test_a_plan_says_which_run_it_rests_on(folder, tmp_path, profile):
+def test_a_plan_records_the_profile_that_its_costs_come_from(
+  folder, tmp_path, profile
+):
   arguments = (
     "tune",
     str(folder / "step.hlo.pb"),

@@ -26,7 +26,7 @@ _PLAN = config_lib.XlaConfig(
   options={"xla_gpu_a": True, "xla_gpu_b": 8}, combine_groups=(("x", "y"),)
 )
 _THRESHOLD = "xla_gpu_all_gather_combine_threshold_bytes"
-# It takes its time, and then fails, so that nothing need be compiled.
+# A slow step that fails, so that nothing is compiled.
 _SLOW = """\
 import time
 
@@ -48,7 +48,7 @@ def impatient(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "explain", "tune", "whatif"])
-def test_a_slow_command_says_what_it_does_before_it_is_done(command, impatient):
+def test_a_slow_command_reports_its_current_work(command, impatient):
   outcome = run(command, "slow.py:step", CLUSTER)
   assert (outcome.status, outcome.out) == (2, "")
   assert any("lowering slow.py:step" in line for line in outcome.going_on)
@@ -58,12 +58,12 @@ def test_a_slow_command_says_what_it_does_before_it_is_done(command, impatient):
   assert all(line.endswith("1x8xh100: refused") for line in done)
 
 
-def test_a_quiet_command_says_nothing_of_it(impatient):
+def test_a_quiet_command_reports_no_progress(impatient):
   assert run("tune", "slow.py:step", CLUSTER, "--quiet").going_on == ()
 
 
-def test_silences_begin_at_once_and_grow_so_that_a_log_stays_short(monkeypatch):
-  assert progress.FIRST_S < 2  # Then somebody who waits wonders.
+def test_intervals_between_progress_lines_start_short_and_grow(monkeypatch):
+  assert progress.FIRST_S < 2  # Longer silence worries users.
   monkeypatch.setattr(progress, "FIRST_S", 0.03)
   monkeypatch.setattr(progress, "_LOOKS_S", 0.01)
   with _said() as err, progress.Bar():
@@ -71,7 +71,7 @@ def test_silences_begin_at_once_and_grow_so_that_a_log_stays_short(monkeypatch):
   assert 1 <= err.getvalue().count(progress.GOES_ON) <= 3
 
 
-# What is compiled.
+# Configs that are being compiled.
 
 
 def _compile(
@@ -80,7 +80,7 @@ def _compile(
   return watching.watched(config, "1x8xh100", is_to_the_end=is_to_the_end)
 
 
-def test_what_is_compiled_now_is_named_while_it_is(impatient):
+def test_a_config_is_named_while_it_is_compiled_and_costed(impatient):
   with _said() as err, progress.Bar() as bar:
     with bar.told_of_compiles(naming.Names()):
       with _compile(config_lib.XlaConfig(options={"xla_gpu_a": True})):
@@ -89,10 +89,10 @@ def test_what_is_compiled_now_is_named_while_it_is(impatient):
       with _compile(config_lib.DEFAULT, is_to_the_end=True):
         _await(err, "compiling XLA's defaults to the end ...")
   with _compile(config_lib.DEFAULT):
-    pass  # Nobody watches any more.
+    pass  # No bar is active.
 
 
-def test_each_config_that_is_compiled_is_a_step():
+def test_each_distinct_compiled_config_advances_the_bar_once():
   with _said(), progress.Bar(lines=False) as bar:
     bar.expect(4)
     with bar.told_of_compiles(naming.Names(), are_steps=True):
@@ -103,7 +103,7 @@ def test_each_config_that_is_compiled_is_a_step():
     assert bar.num_done == 2
 
 
-# How long is left.
+# Remaining time.
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_each_config_that_is_compiled_is_a_step():
     (8.6, None, ", about 90 s left"),
     (18, None, ", about 3 min left"),
     (600, None, ", about 100 min left"),
-    # With a budget no more than that.
+    # A budget limits the estimate.
     (600, 90.0, ", at most 0:01:00 left"),
   ],
 )
-def test_what_is_left_is_said_as_exactly_as_it_is_known(
+def test_remaining_time_is_rounded_and_limited_by_the_budget(
   num_left, budget_s, words
 ):
   clock = mock.Mock(return_value=0.0)
@@ -133,14 +133,14 @@ def test_what_is_left_is_said_as_exactly_as_it_is_known(
       assert bar.left_in_words == words
 
 
-def test_full_compiles_that_follow_a_search_are_in_what_is_left():
+def test_remaining_time_includes_full_compiles_after_a_search():
   clock = mock.Mock(return_value=0.0)
   with mock.patch.object(time, "monotonic", clock), _said():
     with progress.Bar(is_quiet=True) as bar:
       for ended_s in (40.0, 41.0, 42.0, 43.0):
         clock.return_value = ended_s
         bar.advance("a step")
-      assert bar.left_in_words == ""  # It is unknown.
+      assert bar.left_in_words == ""  # Still unknown.
       # The first step was a full compile, the others only schedules.
       bar.estimate(10, num_full=2)
       assert bar.left_in_words == ", about 90 s left"
@@ -151,7 +151,7 @@ def test_full_compiles_that_follow_a_search_are_in_what_is_left():
       assert bar.left_in_words == ", at most 0:01:00 left"
 
 
-def test_a_config_is_named_by_what_sets_it_apart():
+def test_a_config_is_named_by_its_differences():
   names = naming.Names([(_PLAN, "the plan")])
   assert names(_PLAN) == "the plan"
   assert names(config_lib.DEFAULT) == "XLA's defaults"
@@ -161,14 +161,14 @@ def test_a_config_is_named_by_what_sets_it_apart():
   assert names(without) == "without b"
   other = config_lib.XlaConfig(options={"xla_gpu_c": "x"})
   assert names(other) == "c=x"
-  # From there on a search goes by single steps.
+  # Later names in a search are relative to this config.
   assert names(other.with_options({"xla_gpu_d": False})) == "d=false"
   assert names(other) == "c=x"
   form = form_lib.Form(strands="rotated")
   assert names(config_lib.XlaConfig(program=form)) == "strands rotated"
 
 
-def test_of_many_differences_the_last_are_named_and_the_rest_counted():
+def test_a_config_with_many_differences_names_two_and_counts_others():
   options = {f"xla_gpu_{letter}": 1 for letter in "abcde"}
   config = config_lib.XlaConfig(options=options)
   assert naming.Names()(config) == "d=1, e=1 and 3 more"
@@ -208,7 +208,7 @@ def _on_terminal(term: str, step_s: float) -> str:
   return err.getvalue()
 
 
-def test_a_terminal_shows_what_is_compiled_and_how_long_is_left(monkeypatch):
+def test_a_terminal_shows_the_current_compile_and_remaining_time(monkeypatch):
   monkeypatch.setattr(progress, "_LEAST_S", 0.5)
   shown = _on_terminal("xterm-256color", step_s=0.2)
   assert re.search(r"compiling .*our combine groups", shown)
@@ -216,13 +216,13 @@ def test_a_terminal_shows_what_is_compiled_and_how_long_is_left(monkeypatch):
   assert re.search(r"about \d+ s left", shown)
   # The name of an option and its value fit.
   assert "compiling all_gather_combine_threshold_bytes=134 MB " in shown
-  # It leaves nothing behind: the last line is erased.
+  # The last line is erased.
   assert shown.rstrip("\r\n").endswith("\x1b[2K")
   plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
   assert max(map(len, re.split(r"[\r\n]", plain))) <= 80
 
 
-def test_a_dumb_terminal_gets_lines():
+def test_a_dumb_terminal_gets_plain_lines():
   shown = _on_terminal("dumb", step_s=0.1)
   assert "\x1b" not in shown
   first, *_ = shown.splitlines()

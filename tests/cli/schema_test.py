@@ -45,7 +45,7 @@ _OUTERMOST = {
 
 
 @pytest.mark.parametrize("file", _OUTERMOST)
-def test_what_is_printed_is_a_json_schema_that_describes_every_field(file):
+def test_each_json_schema_is_valid_and_describes_every_field(file):
   schema = json.loads(run("schema", file).out)
   jsonschema.Draft202012Validator.check_schema(schema)
   if "title" in schema:
@@ -61,7 +61,7 @@ def test_what_is_printed_is_a_json_schema_that_describes_every_field(file):
 
 
 @pytest.mark.parametrize("file", _OUTERMOST)
-def test_tables_are_of_what_is_printed_first_and_each_is_there_once(file):
+def test_markdown_tables_are_unique_and_begin_with_the_outermost(file):
   tables = run("schema", file, "--format=markdown").out
   headlines = re.findall(r"^`(\w+)`: ", tables, re.M)
   outermost = _OUTERMOST[file]
@@ -70,11 +70,11 @@ def test_tables_are_of_what_is_printed_first_and_each_is_there_once(file):
 
 
 @pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
-def test_every_file_that_we_ship_follows_the_schema_of_clusters(path):
+def test_every_shipped_cluster_file_follows_the_schema(path):
   _CLUSTER.validate(json.loads(path.read_text(encoding="utf-8")))
 
 
-def test_a_whole_cluster_and_a_changed_one_follow_the_schema():
+def test_complete_and_derived_clusters_follow_the_schema():
   _CLUSTER.validate(cluster_lib.parse("2x4xgb200").to_dict())
   _CLUSTER.validate({"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000}})
 
@@ -88,7 +88,7 @@ def test_a_whole_cluster_and_a_changed_one_follow_the_schema():
     {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
   ],
 )
-def test_what_the_schema_of_clusters_refuses_is_not_read_either(raw):
+def test_clusters_that_the_schema_refuses_are_not_read(raw):
   assert not _CLUSTER.is_valid(raw)
   with pytest.raises(errors.ClusterError):
     cluster_lib.from_dict(raw, where="a cluster")

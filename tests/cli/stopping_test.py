@@ -59,7 +59,7 @@ def _start(
   )
 
 
-def test_ctrl_c_writes_the_best_so_far_and_says_so(step, tmp_path):
+def test_ctrl_c_writes_the_best_plan_so_far_and_says_so(step, tmp_path):
   cache, plan = tmp_path / "cache", tmp_path / "plan"
   with _start(step, plan, cache) as process:
     assert process.stderr is not None
@@ -73,11 +73,13 @@ def test_ctrl_c_writes_the_best_so_far_and_says_so(step, tmp_path):
   assert status == 128 + signal.SIGINT
   assert "stopped by Ctrl-C after " in said
   assert plan_lib.load(plan).prediction.default_us > 0
-  # From there the next run goes on.
+  # The next run resumes from the cache.
   assert os.listdir(cache)
 
 
-def test_sigterm_before_there_is_a_plan_writes_none_and_says_so(step, tmp_path):
+def test_sigterm_before_a_plan_exists_writes_no_plan_and_says_so(
+  step, tmp_path
+):
   plan = tmp_path / "plan"
   with _start(step, plan, tmp_path / "cache") as process:
     assert process.stderr is not None
@@ -88,7 +90,7 @@ def test_sigterm_before_there_is_a_plan_writes_none_and_says_so(step, tmp_path):
     status = process.wait(_LONGEST_S)
   assert time.monotonic() - sent_s < _MOST_S
   assert status == 128 + signal.SIGTERM
-  # While JAX is imported, with no more words.
+  # While JAX is being imported, the line ends there.
   *_, last = said.splitlines()
   assert last.startswith("lagom-xla: stopped by SIGTERM")
   assert not (plan / "plan.json").exists()
@@ -98,8 +100,10 @@ def test_sigterm_before_there_is_a_plan_writes_none_and_says_so(step, tmp_path):
   ("command", "imported"),
   [("inspect", "absl"), ("tune", "rich"), ("inspect", "jax")],
 )
-def test_ctrl_c_in_an_import_costs_one_line(command, imported, step, tmp_path):
-  # Where Python looks first: what the import stops at.
+def test_ctrl_c_during_an_import_prints_one_line(
+  command, imported, step, tmp_path
+):
+  # This module shadows the real one and blocks the import.
   file = tmp_path / f"{imported}.py"
   file.write_text("import os, time; os.write(2, b'!\\n'); time.sleep(300)")
   path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -121,7 +125,7 @@ def test_ctrl_c_in_an_import_costs_one_line(command, imported, step, tmp_path):
   assert all(line.endswith(f"{progress.GOES_ON}\n") for line in going_on)
 
 
-def test_a_time_budget_waits_for_the_step_that_runs_today(step, tmp_path):
+def test_the_shortest_time_budget_still_predicts_todays_step(step, tmp_path):
   plan, cache = tmp_path / "plan", tmp_path / "cache"
   process = _start(step, plan, cache, "--time-budget=0.5s")
   _, said = process.communicate(timeout=_LONGEST_S)
@@ -131,7 +135,7 @@ def test_a_time_budget_waits_for_the_step_that_runs_today(step, tmp_path):
   assert plan_lib.load(plan).prediction.default_us > 0
 
 
-def test_a_time_budget_is_in_seconds_minutes_or_hours():
+def test_a_time_budget_that_is_not_a_time_is_refused():
   outcome = commands.run("tune", "step.py:step", _CLUSTER, "--time-budget=soon")
   assert outcome.status == 2
   assert "'soon' is not a time such as 120s, 5m or 1h" in outcome.err
@@ -147,7 +151,7 @@ def _await_child(process: subprocess.Popen[str]) -> None:
   raise AssertionError(f"no worker was started: {process.communicate()}")
 
 
-def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop():
+def test_a_stop_wrapped_in_an_import_error_is_still_a_stop():
   with pytest.raises(errors.Stopped, match="Ctrl-C"):
     with stopping.raised():
       try:
@@ -168,7 +172,7 @@ def test_a_stop_that_an_extension_prints_is_not_shown(capsys):
   assert "Ctrl-C" in printed(errors.Stopped("Ctrl-C", 130))
 
 
-def test_a_stop_that_a_library_logs_and_drops_costs_one_line(tmp_path):
+def test_a_stop_that_a_library_swallows_ends_in_one_line(tmp_path):
   # As JAX does while it loads its plugins.
   file = tmp_path / "drops.py"
   file.write_text(
@@ -187,7 +191,7 @@ def test_a_stop_that_a_library_logs_and_drops_costs_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["import", "trace"])
-def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
+def test_a_target_that_interrupts_itself_stops_with_one_line(
   h100s, place, tmp_path
 ):
   interrupts = {
@@ -203,7 +207,7 @@ def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
   assert outcome.status == 128 + signal.SIGINT
 
 
-def test_an_error_without_a_stop_stays_what_it_is():
+def test_an_error_not_caused_by_a_stop_is_unchanged():
   with pytest.raises(ImportError, match="no such module"):
     with stopping.raised():
       raise ImportError("no such module")

@@ -84,7 +84,7 @@ def mismatched(devices):
 """
 
 
-def test_what_a_target_says_goes_to_stderr_to_its_very_end(h100s, tmp_path):
+def test_all_output_of_a_target_goes_to_stderr_even_at_exit(h100s, tmp_path):
   (tmp_path / "steps.py").write_text(STEPS + _SPEAKS)
   outcome = run_process(
     "inspect", "steps.py:prints", CLUSTER, "--format=json", cwd=tmp_path
@@ -100,7 +100,7 @@ def test_what_a_target_says_goes_to_stderr_to_its_very_end(h100s, tmp_path):
   logged, warning, source, ours = [it for it in lines if it not in printed]
   # JAX's warnings are shown, and its INFO lines are not.
   assert re.fullmatch(r"W\d{4} .*\] a backend is broken", logged)
-  # A warning of ours is said, and another's is shown as Python does.
+  # Our warning takes one line; the user's is shown as Python does.
   assert "UserWarning: of the user" in warning and "steps.py" in warning
   assert source.strip().startswith("warnings.warn")
   assert ours.startswith("lagom-xla: 1 jax.debug call was left out: ")
@@ -151,7 +151,7 @@ def _error(target: str, *more: str) -> str:
         "  from KeyError: 'vocab_size'",
       ],
     ),
-    # It hides its cause.
+    # `from None` hides the cause.
     ("alone", "from None", ["RuntimeError: no vocabulary"]),
     ("says_nothing", "assert False", ["AssertionError"]),
     (
@@ -159,7 +159,7 @@ def _error(target: str, *more: str) -> str:
       "raise SystemExit",
       ["SystemExit: usage: train.py CONFIG"],
     ),
-    # As many as fit a screen.
+    # Only as many lines as fit a screen.
     (
       "goes_on",
       "range(100)",
@@ -182,7 +182,7 @@ def _error(target: str, *more: str) -> str:
     ),
   ],
 )
-def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
+def test_a_targets_error_is_reported_with_its_causes_and_notes(
   h100s, fails, target, at, lines
 ):
   first, *others = lines
@@ -190,7 +190,7 @@ def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
   assert _error(target).splitlines() == [f"lagom-xla: {expected}", *others]
 
 
-def test_all_lines_of_an_error_of_jax_are_told(h100s, fails):
+def test_all_lines_of_a_jax_error_are_reported(h100s, fails):
   message = _error("mismatched")
   assert f"(fails.py:{_line_of('lax.scan')})" in message
   assert "has type int8[3], so the dtypes do not match" in message
@@ -206,7 +206,9 @@ def test_debug_prints_the_traceback_before_the_error(h100s, fails):
   assert "in load_target" in debug
 
 
-def test_what_was_not_foreseen_is_told_in_a_line(tmp_path, monkeypatch):
+def test_an_unexpected_exception_is_reported_as_a_bug_in_one_line(
+  tmp_path, monkeypatch
+):
   def read(*_: object, **__: object) -> None:
     raise KeyError("kernel_strategy")
 
@@ -220,7 +222,7 @@ def test_what_was_not_foreseen_is_told_in_a_line(tmp_path, monkeypatch):
   )
 
 
-def test_brackets_in_a_path_are_a_part_of_it(tmp_path):
+def test_brackets_in_a_path_are_printed_unchanged(tmp_path):
   folder = tmp_path / "[b]" / "[red]:smile:[/red]" / ("long" * 30)
   folder.mkdir(parents=True)
   (folder / "step[0].hlo").write_text(HLO)

@@ -56,7 +56,7 @@ class Tuned:
   report: dict[str, Any]
   folder: pathlib.Path
   progress: list[str]  # Lines of stderr.
-  said: list[str]  # What went on, however quick it was.
+  said: list[str]  # Each activity, however quick.
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def tuned(h100s, tmp_path_factory) -> Tuned:
   return Tuned(json.loads(outcome.out), folder, lines, said)
 
 
-def test_tune_prints_what_its_schema_says(tuned):
+def test_json_of_tune_follows_its_schema(tuned):
   check_schema("tune", tuned.report)
   assert tuned.report["arms"] and tuned.report["candidates"]
   assert tuned.report["stopped"] is tuned.report["profile"] is None
@@ -83,7 +83,7 @@ def test_tune_prints_what_its_schema_says(tuned):
   assert tuned.report["recomputed"] == {"before": 0, "after": 0}
 
 
-def test_the_parts_of_a_timeline_make_its_step_time(tuned):
+def test_the_parts_of_a_timeline_add_up_to_its_step_time(tuned):
   predicted = tuned.report["predicted"]
   assert predicted["before"]["step_time_us"] >= predicted["lower_bound_us"]
   for timeline in (predicted["before"], predicted["after"]):
@@ -137,7 +137,7 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned):
     assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
-def test_tune_writes_a_plans_folder(tuned):
+def test_tune_writes_all_files_of_a_plan(tuned):
   assert sorted(path.name for path in tuned.folder.iterdir()) == [
     "env.sh",
     "explain.json.gz",
@@ -149,7 +149,7 @@ def test_tune_writes_a_plans_folder(tuned):
   assert written == tuned.report["plan"]
 
 
-def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
+def test_stderr_names_each_candidate_and_each_compile(tuned):
   first, *candidates, _, last = tuned.progress
   left = r"(, about \d+ (s|min) left)?"
   default = r" *[\d.]+ s  XLA's defaults: [\d.]+ ms"
@@ -163,7 +163,7 @@ def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
   assert {defaults, f"{defaults} to the end"} <= set(tuned.said)
 
 
-def test_progress_says_that_a_recipe_is_published_flags(tuned):
+def test_progress_names_recipes_as_published_flags(tuned):
   known = {recipe.name for recipe in recipes.for_nodes(1)}
   tried = known & {arm["name"] for arm in tuned.report["arms"]}
   assert "MaxText" in tried
@@ -172,7 +172,7 @@ def test_progress_says_that_a_recipe_is_published_flags(tuned):
   assert "compiling published flags of MaxText" in tuned.said
 
 
-def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
+def test_possible_gains_of_forms_are_reported_with_the_command(monkeypatch):
   step = explanation_lib.Step(
     step_us=1e5,
     exposed_us=1e4,
@@ -198,7 +198,7 @@ def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
 @pytest.mark.parametrize(
   ("more", "seconds"), [((), 50.0), (("--in-process",), 25.0)]
 )
-def test_half_of_a_time_budget_is_left_to_finish_the_plan(
+def test_half_of_a_time_budget_is_reserved_to_finish_the_plan(
   tmp_path, more, seconds
 ):
   # Strands and groups get as much again as options.
@@ -210,14 +210,14 @@ def test_half_of_a_time_budget_is_left_to_finish_the_plan(
   assert tuning.call_args.kwargs["seconds"] == seconds
 
 
-def test_a_config_that_xla_refuses_is_said_with_the_reason():
+def test_a_config_that_xla_refuses_is_reported_with_the_reason():
   refused = candidates.Refused(
     config=config_lib.DEFAULT, reason="XLA ended.\nIts log: ..."
   )
   assert tune.outcome_in_words(refused, 1.0) == ": refused: XLA ended"
 
 
-def test_a_form_that_is_refused_is_told_by_its_reason_alone():
+def test_a_refused_form_is_reported_with_one_reason_and_a_count():
   merged = form_lib.Form(strands="merged")
   outcome = form_lib.Outcome.refused("the loop at train.py:8", "it is alone")
   with pytest.raises(errors.ProgramError) as caught:
@@ -242,7 +242,7 @@ def test_times_in_progress_are_relative_to_the_step_without_a_plan(tuned):
 
 
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
-def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
+def test_an_unwritable_plan_folder_is_refused_before_reading_the_target(
   tmp_path, monkeypatch, out
 ):
   monkeypatch.chdir(tmp_path)
@@ -253,12 +253,14 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
   assert sorted(os.listdir(tmp_path)) == ["file", "step.py"]
 
 
-def test_without_a_cuda_plugin_a_step_cannot_be_compiled(monkeypatch, tmp_path):
+def test_tune_without_a_cuda_plugin_names_the_extras_to_install(
+  monkeypatch, tmp_path
+):
   monkeypatch.setattr(registry, "plugin_path", lambda: None)
   outcome = run("tune", TARGET, CLUSTER, f"--out={tmp_path / 'plan'}")
   assert outcome.status == 2
   assert outcome.err.startswith("lagom-xla: Cannot compile for 1x8xh100: ")
-  # The project is on no index: what is to be installed lies in a checkout.
+  # The project is on no index, so extras are installed from a checkout.
   extras = re.findall(r"`pip install '\.\[(\w+)\]'`", outcome.err)
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
   assert (
@@ -275,7 +277,9 @@ def test_without_a_cuda_plugin_a_step_cannot_be_compiled(monkeypatch, tmp_path):
     ">&- 2>&-; echo status $?",
   ],
 )
-def test_a_plan_is_written_whoever_reads_of_it(tmp_path, unread):
+def test_a_plan_is_written_even_if_its_report_cannot_be_printed(
+  tmp_path, unread
+):
   write_hlo(tmp_path)
   said = bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
   assert said == "status 0\n"
@@ -306,18 +310,20 @@ def on_disk(h100s, tmp_path_factory) -> _OnDisk:
   return _OnDisk(name, plan, str(folder / "plan"))
 
 
-def test_verify_says_which_part_it_compiles_without(on_disk, said, monkeypatch):
+def test_verify_counts_and_names_the_configs_that_it_compiles(
+  on_disk, said, monkeypatch
+):
   expected: list[int] = []
   monkeypatch.setattr(
     progress.Bar, "expect", lambda _, num: expected.append(num)
   )
   run("verify", on_disk.folder, on_disk.target, CLUSTER)
   assert {"compiling XLA's defaults", "compiling the plan"} <= set(said)
-  # It knows how many configs there are, and so how long is left.
+  # The number of configs gives the remaining time.
   assert expected == [len(verification.configs(on_disk.plan))]
 
 
-def test_verify_shows_each_knob(on_disk):
+def test_text_of_verify_shows_each_knob_and_its_gain(on_disk):
   outcome = run("verify", on_disk.folder, on_disk.target, CLUSTER)
   assert (outcome.status, outcome.err) == (0, "")
   text = " ".join(outcome.out.split())
@@ -330,7 +336,7 @@ def test_verify_shows_each_knob(on_disk):
   assert run("verify", lone, on_disk.target, CLUSTER) == outcome
 
 
-def test_verify_prints_each_knob(on_disk):
+def test_json_of_verify_lists_each_knob_with_its_effect(on_disk):
   report = printed("verify", on_disk.folder, on_disk.target, CLUSTER)
   plan = on_disk.plan
   assert report["module_name"] == plan.module_name
@@ -346,7 +352,7 @@ def test_verify_prints_each_knob(on_disk):
     assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
-def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
+def test_verify_exits_with_1_if_a_knob_has_no_effect(on_disk, tmp_path):
   options = {**on_disk.plan.xla.options, "xla_gpu_memory_limit_slop_factor": 80}
   plan = dataclasses.replace(
     on_disk.plan, xla=config_lib.XlaConfig(options=options)
@@ -371,7 +377,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
     ("\\Z", "export NCCL_DEBUG=INFO\nHOSTS=8\n# My note.\n", set()),
   ],
 )
-def test_verify_tells_where_env_sh_differs_from_the_plan(
+def test_verify_names_where_env_sh_differs_from_the_plan(
   on_disk, tmp_path, line, instead, changed
 ):
   files.write(on_disk.plan, tmp_path)
@@ -390,7 +396,7 @@ def test_verify_tells_where_env_sh_differs_from_the_plan(
   assert {*report["differs_in_env"]} == changed
 
 
-def test_verify_refuses_in_one_line(on_disk, tmp_path):
+def test_verify_refuses_another_cluster_or_table_in_one_line(on_disk, tmp_path):
   other = run("verify", on_disk.folder, on_disk.target, "--cluster=2x4xh100")
   assert_refused(other, "num_nodes is 1 there and 2 here")
   files.write(on_disk.plan, tmp_path)
