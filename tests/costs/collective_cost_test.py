@@ -64,7 +64,9 @@ def calls(draw: st.DrawFn):
 
 
 @pytest.mark.parametrize(("num_ranks", "num_bytes"), [(1, 2**30), (8, 0)])
-def test_a_single_rank_and_no_bytes_cost_nothing(num_ranks, num_bytes):
+def test_a_collective_of_one_rank_or_no_bytes_costs_nothing(
+  num_ranks, num_bytes
+):
   key = collective_lib.TuningKey("all-gather", num_ranks, 1, num_bytes)
   setting = collective_lib.default_setting(_key("all-gather", _MIB), H100)
   cost = collective_lib.predict(key, setting, H100)
@@ -74,7 +76,7 @@ def test_a_single_rank_and_no_bytes_cost_nothing(num_ranks, num_bytes):
 
 
 @given(calls())
-def test_one_channel_more_in_a_node_is_never_slower_and_draws_no_less(call):
+def test_extra_channels_in_a_node_cut_neither_speed_nor_bandwidth(call):
   key, setting, cluster = call
   assume(key.num_nodes == 1)
   more = dataclasses.replace(setting, num_channels=setting.num_channels + 1)
@@ -86,7 +88,7 @@ def test_one_channel_more_in_a_node_is_never_slower_and_draws_no_less(call):
 
 
 @given(calls(), st.integers(1, 2**30))
-def test_more_bytes_are_never_faster_on_a_ring(call, more_bytes):
+def test_a_ring_is_never_faster_with_more_bytes(call, more_bytes):
   key, setting, cluster = call
   assume(setting.algorithm == "ring")
   larger = dataclasses.replace(key, num_bytes=key.num_bytes + more_bytes)
@@ -95,8 +97,8 @@ def test_more_bytes_are_never_faster_on_a_ring(call, more_bytes):
   assert larger_us >= time_us * (1 - 1e-9)
 
 
-def test_chunks_beyond_a_channels_share_change_next_to_nothing():
-  # 24 channels, 8 ranks: 6 MiB leave a channel 32 KiB of a rank's part.
+def test_chunks_larger_than_a_channels_share_barely_change_the_time():
+  # With 24 channels and 8 ranks, 6 MiB are 32 KiB per channel and rank.
   key = _key("all-gather", 6 * _MIB)
   setting = nccl.Setting(
     algorithm="ring", protocol="ll128", num_channels=24, chunk_bytes=2**19
@@ -116,7 +118,7 @@ def _collective(**fields: Any) -> collectives_lib.Collective:
   return dataclasses.replace(_COLLECTIVE, **fields)
 
 
-def test_a_key_is_what_nccl_can_tell_apart():
+def test_a_tuning_key_holds_only_fields_that_nccl_distinguishes():
   two_nodes = cluster_lib.parse("2x8xh100")
   within = _collective(groups=(tuple(range(8)), tuple(range(8, 16))))
   across = _collective(groups=tuple((i, i + 8) for i in range(8)))
@@ -132,22 +134,22 @@ def test_a_key_is_what_nccl_can_tell_apart():
   )
 
 
-def test_the_group_over_the_most_nodes_counts():
+def test_a_tuning_key_describes_the_group_that_spans_the_most_nodes():
   three_nodes = cluster_lib.parse("3x8xh100")
   rows = tuple(tuple(range(i, i + 6)) for i in range(0, 24, 6))
   key = collective_lib.tuning_key(_collective(groups=rows), three_nodes)
   assert (key.num_ranks, key.num_nodes) == (6, 2)
-  # Of a permute groups are chains, and the longest need not be the slowest.
+  # A permute's groups are chains, and the longest need not be the slowest.
   chains = _collective(kind="collective-permute", groups=((0, 1, 2), (7, 8)))
   key = collective_lib.tuning_key(chains, three_nodes)
   assert (key.num_ranks, key.num_nodes) == (2, 2)
-  # Of unknown groups it is taken for a single rank.
+  # A collective of unknown groups counts as a single rank.
   key = collective_lib.tuning_key(_collective(groups=()), H100)
   assert (key.num_ranks, key.num_nodes) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", [*_TUNABLE, "all-to-all"])
-def test_one_rank_more_on_one_of_two_nodes_makes_nothing_quicker(kind):
+def test_an_extra_rank_on_one_of_two_nodes_never_saves_time(kind):
   cluster = cluster_lib.parse("3x8xh100")
 
   def time_us(num_ranks: int) -> float:
@@ -160,7 +162,7 @@ def test_one_rank_more_on_one_of_two_nodes_makes_nothing_quicker(kind):
 
 
 def test_larger_chunks_draw_more_memory_bandwidth():
-  # Up to where the chunks of all channels no longer fit L2 together.
+  # Until the chunks of all channels exceed L2.
   key = _key("all-gather", 1024 * _MIB)
   default = collective_lib.default_setting(key, H100)
   drawn_gbps = [
@@ -174,7 +176,9 @@ def test_larger_chunks_draw_more_memory_bandwidth():
 
 
 @given(clusters, st.sampled_from(_TUNABLE))
-def test_chunks_are_whole_grains_and_fit_a_channels_buffer(cluster, kind):
+def test_candidate_chunks_are_multiples_of_the_grain_and_fit_the_buffer(
+  cluster, kind
+):
   for subspace in space.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
     grain = nccl.chunk_grain_bytes(subspace.protocol)
     most = nccl.max_chunk_bytes(subspace.algorithm, subspace.protocol)
@@ -195,15 +199,15 @@ def _ring_us(num_channels: int, chunk_bytes: int) -> float:
   return collective_lib.predict(key, setting, H100).time_us
 
 
-def test_channels_help_until_the_links_are_full():
+def test_channels_add_speed_until_the_links_are_saturated():
   times_us = [_ring_us(n, 2**21) for n in range(1, 25)]
   assert times_us[0] / times_us[3] == pytest.approx(4, rel=0.05)
   assert times_us[9] > 1.1 * times_us[11]
-  # 29 GB/s of a channel fill 371 GB/s of links from 13 channels on.
+  # At 29 GB/s a channel, 13 channels saturate links of 371 GB/s.
   assert times_us[13] == pytest.approx(times_us[23], rel=0.02)
 
 
-def test_small_chunks_spend_their_time_on_handshakes():
+def test_small_chunks_are_slowed_by_handshakes():
   assert _ring_us(16, 2**14) > 1.5 * _ring_us(16, 2**19)
 
 
@@ -218,14 +222,14 @@ def test_small_chunks_spend_their_time_on_handshakes():
     ("collective-permute", 64 * _MIB, 820),
   ],
 )
-def test_large_collectives_take_what_nccl_tests_report(
+def test_large_collectives_match_times_reported_by_nccl_tests(
   kind, num_bytes, measured_us
 ):
   found_us = nccl_tests_log.predicted_us(H100, kind, num_bytes)
   assert found_us == pytest.approx(measured_us, rel=0.05)
 
 
-def test_rings_take_the_same_hops_over_direct_links_as_through_a_switch():
+def test_small_rings_take_equally_long_over_direct_links_and_a_switch():
   switched = cluster_lib.parse("1x4xh100")
   node = switched.node
   assert node.nvlink is not None
@@ -243,7 +247,7 @@ def test_rings_take_the_same_hops_over_direct_links_as_through_a_switch():
     assert one == pytest.approx(other)
 
 
-def test_an_h800_node_reaches_what_was_measured_of_its_nvlink():
+def test_an_h800_node_reaches_its_measured_nvlink_bandwidth():
   # 160 GB/s a direction (github.com/deepseek-ai/DeepSeek-V3/issues/28), and
   # DeepEP's all-to-alls 153 and 158 (github.com/deepseek-ai/DeepEP).
   cluster = cluster_lib.parse("1x8xh800")
@@ -257,7 +261,7 @@ def test_an_h800_node_reaches_what_was_measured_of_its_nvlink():
     assert rate_gbps == pytest.approx(measured_gbps, rel=0.05)
 
 
-def test_a_gpu_uses_the_parameters_of_the_measured_system_most_like_it():
+def test_a_gpu_uses_parameters_of_the_most_similar_measured_system():
   systems = {
     name: wire.system_of(cluster_lib.parse(f"1x4x{name}"))
     for name in ("a100", "h100", "h200", "b200", "gb200")
@@ -277,7 +281,7 @@ def test_a_gpu_uses_the_parameters_of_the_measured_system_most_like_it():
     ("bf16", "multiply", False),
   ],
 )
-def test_switches_reduce_what_nccl_has_them_reduce(
+def test_nvls_is_a_candidate_only_for_types_and_reductions_it_supports(
   element_type, reduction, multicasts
 ):
   body = f"""

@@ -58,14 +58,15 @@ def _slowed_us(
 
 
 @given(kernel_costs())
-def test_beside_nothing_a_kernel_takes_exactly_its_lone_time(kernel):
+def test_an_empty_collective_does_not_slow_a_kernel(kernel):
   assert _slowed_us(kernel, NOTHING) == kernel.time_us
 
 
 @pytest.mark.parametrize(
   ("fields", "num_channels", "slowed_us"),
   [
-    # What fills the GPU once needs two waves; 1,000 channels leave one SM.
+    # A kernel that fills the GPU once then needs two waves; 1,000 channels
+    # leave one SM.
     ({}, 1, 200.0),
     ({}, 65, 200.0),
     ({}, 1000, 13200.0),
@@ -74,20 +75,23 @@ def test_beside_nothing_a_kernel_takes_exactly_its_lone_time(kernel):
     ({"num_blocks": 100}, 33, 200.0),
     # Equation 5: ceil(3000 / ((132 - 12) * 4)), alone ceil(3000 / (132 * 4)).
     ({"num_blocks": 3000, "blocks_per_sm": 4}, 12, 100.0 * 7 / 6),
-    # What threads bind loses no waves, blocks that wait for each other more.
+    # Thread-bound kernels lose no waves; blocks that wait for each other lose
+    # more.
     ({"threads_us": 100.0}, 24, 100.0),
     ({"wave_loss": 1.5}, 0, 100.0),
     ({"wave_loss": 1.5}, 24, 250.0),
   ],
 )
-def test_a_kernel_loses_waves_to_channels(fields, num_channels, slowed_us):
+def test_channels_that_occupy_sms_add_waves_to_a_kernel(
+  fields, num_channels, slowed_us
+):
   kernel = dataclasses.replace(ONE_WAVE, **fields)
   beside = _beside(num_channels=num_channels)
   assert _slowed_us(kernel, beside) == pytest.approx(slowed_us)
 
 
-def test_a_product_and_a_collective_share_bandwidth_as_they_ask_for_it():
-  # They ask for 1 and 1/4 of Bbar, so both move at 4/5 of their lone pace.
+def test_a_product_and_a_collective_share_bandwidth_by_their_demands():
+  # The demands are 1 and 1/4 of Bbar, so both run at 4/5 of their full speed.
   kernel = dataclasses.replace(ONE_WAVE, memory_us=40.0)
   found = contention.beside(
     kernel, _beside(memory_gbps=H100.hbm_gbps / 4), H100
@@ -99,12 +103,13 @@ def test_a_product_and_a_collective_share_bandwidth_as_they_ask_for_it():
 @pytest.mark.parametrize(
   ("fields", "demand", "slowed_us"),
   [
-    # What memory bounds gets what a collective leaves, but half at least.
+    # Memory-bound kernels get the bandwidth that a collective leaves, at least
+    # half.
     ({"memory_us": 100.0}, 0.0, 100.0),
     ({"memory_us": 100.0}, 0.25, 400 / 3),
     ({"memory_us": 100.0}, 0.5, 200.0),
     ({"memory_us": 100.0}, 0.9, 200.0),
-    # What stays in L2 alone loses more: 3.4 and 33.5 MB, of an L2 of 52 MB.
+    # Kernels whose data fits L2 lose more: 3.4 and 33.5 MB, with 52 MB of L2.
     ({"time_us": 1, "memory_us": 1}, 0.25, 1 + 4 / 4),
     ({"time_us": 10, "memory_us": 10}, 0.25, 10 * 4 / 3),
     # Traffic that reaches part of the rate grows with all of its time: 40 us
@@ -123,7 +128,7 @@ def test_a_product_and_a_collective_share_bandwidth_as_they_ask_for_it():
     ({"memory_us": 60.0, "threads_us": 100.0}, 0.5, 120.0),
   ],
 )
-def test_a_kernel_loses_to_memory_traffic_by_what_binds_it(
+def test_memory_traffic_slows_a_kernel_according_to_its_bottleneck(
   fields, demand, slowed_us
 ):
   kernel = dataclasses.replace(ONE_WAVE, **fields)
@@ -132,13 +137,15 @@ def test_a_kernel_loses_to_memory_traffic_by_what_binds_it(
 
 
 @given(kernel_costs(), collective_costs, st.floats(0, 3))
-def test_what_a_kernel_loses_can_be_scaled(kernel, collective, scale):
+def test_slowdown_scale_multiplies_the_time_that_a_kernel_loses(
+  kernel, collective, scale
+):
   scaled = contention.beside(kernel, collective, H100, slowdown_scale=scale)
   lost_us = _slowed_us(kernel, collective) - kernel.time_us
   assert scaled.kernel_us == pytest.approx(kernel.time_us + scale * lost_us)
 
 
-def test_a_kernel_of_no_time_changes_nothing():
+def test_a_kernel_of_zero_duration_does_not_affect_a_collective():
   kernel = dataclasses.replace(ONE_WAVE, time_us=0.0)
   found = contention.beside(kernel, _beside(memory_gbps=1000.0), H100)
   assert found == contention.Beside(
@@ -157,7 +164,7 @@ def test_a_kernel_of_no_time_changes_nothing():
     (132, 1, 0, 0.0),
   ],
 )
-def test_a_collective_waits_for_sms_half_a_wave(
+def test_a_collective_waits_half_a_wave_for_free_sms(
   num_blocks, blocks_per_sm, num_channels, wait_us
 ):
   kernel = dataclasses.replace(
@@ -168,7 +175,7 @@ def test_a_collective_waits_for_sms_half_a_wave(
 
 
 @given(kernel_costs(), collective_costs)
-def test_neither_is_faster_than_alone(kernel, collective):
+def test_overlap_never_speeds_up_a_kernel_or_a_collective(kernel, collective):
   found = contention.beside(kernel, collective, H100)
   assert found.kernel_us >= kernel.time_us
   assert found.collective_factor >= 1
@@ -176,7 +183,7 @@ def test_neither_is_faster_than_alone(kernel, collective):
 
 
 @given(kernel_costs(), collective_costs, st.integers(0, 50), st.floats(0, 2000))
-def test_more_channels_or_memory_traffic_never_help_a_kernel(
+def test_more_channels_or_memory_traffic_never_speed_up_a_kernel(
   kernel, collective, channels, gbps
 ):
   least_us = _slowed_us(kernel, collective)
@@ -188,7 +195,7 @@ def test_more_channels_or_memory_traffic_never_help_a_kernel(
     assert _slowed_us(kernel, more) >= least_us
 
 
-# Collectives beside collectives.
+# Concurrent collectives.
 
 
 def _moving(within: float = 0.0, between: float = 0.0, **more: Any):
@@ -200,33 +207,33 @@ def _moving(within: float = 0.0, between: float = 0.0, **more: Any):
 @pytest.mark.parametrize(
   ("loads", "factors"),
   [
-    # Two fabrics hide each other; what is of one takes turns.
+    # Different fabrics overlap; collectives on one fabric take turns.
     ([(1.0, 0.0), (0.0, 1.0)], [1.0, 1.0]),
     ([(1.0, 0.0), (1.0, 0.0)], [2.0, 2.0]),
-    # Latency leaves the link to others.
+    # During its latency a collective leaves the link to others.
     ([(0.4, 0.0), (0.5, 0.0)], [1.0, 1.0]),
-    # What goes between nodes passes the links within them.
+    # Traffic between nodes uses links within nodes, too.
     ([(1.0, 0.0), (0.25, 1.0)], [1.25, 1.25]),
     ([(0.0, 1.0), (0.25, 1.0), (0.5, 0.0)], [2.0, 2.0, 1.0]),
   ],
 )
-def test_collectives_lose_to_each_other_what_they_share(loads, factors):
+def test_concurrent_collectives_slow_each_other_on_shared_links(loads, factors):
   found = contention.together(tuple(_moving(*pair) for pair in loads), H100)
   assert list(found.factors) == factors
 
 
-def test_collectives_together_take_the_sms_of_all_and_draw_what_is_left():
+def test_concurrent_collectives_add_up_their_sms_and_slowed_traffic():
   two = [
     _moving(1.0, num_channels=16, memory_gbps=400.0),
     _moving(1.0, num_channels=8, memory_gbps=600.0),
   ]
   cost = contention.together(tuple(two), H100).cost
   assert cost.num_channels == 24
-  # Each at half its pace.
+  # Each runs at half its speed.
   assert cost.memory_gbps == 500.0
 
 
-def test_a_collective_alone_is_as_it_is():
+def test_a_single_collective_keeps_its_cost():
   lone = _moving(1.0, num_channels=16, memory_gbps=400.0)
   assert contention.together((lone,), H100) == contention.Together(
     cost=lone, factors=(1.0,)

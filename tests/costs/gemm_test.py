@@ -30,7 +30,9 @@ def _predict(gpu, shape, dtype="bf16") -> float:
 
 
 @hypothesis.given(any_gpu, any_shape, any_type)
-def test_no_product_beats_the_peak_or_the_memory(gpu, shape, dtype):
+def test_no_product_is_faster_than_peak_compute_or_memory_bandwidth(
+  gpu, shape, dtype
+):
   batch, m, n, k = shape
   time_us = _predict(gpu, shape, dtype)
   peak = gemm.peak_tflops(gpu, dtype, dtype)
@@ -40,7 +42,7 @@ def test_no_product_beats_the_peak_or_the_memory(gpu, shape, dtype):
 
 
 @hypothesis.given(any_gpu, any_shape, any_type)
-def test_time_grows_with_every_size(gpu, shape, dtype):
+def test_a_products_time_never_falls_as_a_dimension_grows(gpu, shape, dtype):
   time_us = _predict(gpu, shape, dtype)
   for place, more in enumerate((1, 64, 64, 64)):
     larger = (*shape[:place], shape[place] + more, *shape[place + 1 :])
@@ -48,7 +50,7 @@ def test_time_grows_with_every_size(gpu, shape, dtype):
 
 
 @hypothesis.given(any_gpu, any_shape, any_type)
-def test_a_batch_takes_no_longer_than_its_products_one_by_one(
+def test_a_batch_takes_no_longer_than_its_products_in_sequence(
   gpu, shape, dtype
 ):
   one_by_one_us = shape[0] * _predict(gpu, (1, *shape[1:]), dtype)
@@ -68,37 +70,38 @@ def test_a_batch_takes_no_longer_than_its_products_one_by_one(
   "shape",
   [(1, 8192, 8192, 8192), (1, 32768, 8192, 8192), (1, 8192, 128256, 4096)],
 )
-def test_large_products_reach_the_measured_plateau(
+def test_large_products_reach_the_measured_peak_throughput(
   name, dtype, plateau_tflops, shape
 ):
   gpu = _GPUS[name]
-  # The plateaus were measured product by product; a step takes longer.
+  # The plateaus were measured on isolated products; within a step they are
+  # slower.
   alone_us = _predict(gpu, shape, dtype) / _in_step(gpu, dtype)
   tflops = 2 * math.prod(shape) / alone_us / 1e6
   assert tflops == pytest.approx(plateau_tflops, rel=0.06)
 
 
-def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves():
+def test_ampere_runs_s8_at_twice_the_rate_of_bf16_and_f8_at_the_same():
   for name in ("a100_40", "a6000"):
     halves_us, integers_us, quarters_us = (
       _predict(_GPUS[name], (1, 8192, 8192, 8192), dtype)
       for dtype in ("bf16", "s8", "f8e4m3fn")
     )
     assert integers_us == pytest.approx(halves_us / 2, rel=0.05)
-    assert quarters_us == halves_us  # They are widened: it has no f8.
+    assert quarters_us == halves_us  # Ampere has no f8 units and widens it.
 
 
 def _in_step(gpu: cluster.Gpu, dtype: str) -> float:
   return gemm.fitted(gpu, dtype, dtype).in_step
 
 
-def test_one_row_too_many_costs_a_wave():
-  gpu = _GPUS["a100_40"]  # 12 by 9 tiles are one for each of its SMs.
+def test_one_row_beyond_a_full_wave_costs_another_wave():
+  gpu = _GPUS["a100_40"]  # 12 by 9 tiles, one for each of its SMs.
   full_us = _predict(gpu, (1, 12 * 128, 9 * 256, 2048))
   assert _predict(gpu, (1, 12 * 128 + 1, 9 * 256, 2048)) > 1.1 * full_us
 
 
-def test_k_is_split_when_tiles_are_few():
+def test_k_is_split_only_when_there_are_few_tiles():
   gpu = _GPUS["a100_40"]
   *_, few = gemm.tile(gpu, (1, 768, 768, 8192), "bf16")
   *_, many = gemm.tile(gpu, (1, 8192, 8192, 768), "bf16")
@@ -107,7 +110,7 @@ def test_k_is_split_when_tiles_are_few():
 
 
 @hypothesis.given(any_gpu, any_shape, any_type)
-def test_blocks_cover_the_result_once_for_each_part_of_k(gpu, shape, dtype):
+def test_blocks_cover_the_result_once_per_split_of_k(gpu, shape, dtype):
   batch, m, n, _ = shape
   tile_m, tile_n, split = gemm.tile(gpu, shape, dtype)
   num_blocks, blocks_per_sm = gemm.blocks(gpu, shape, dtype)
@@ -117,7 +120,7 @@ def test_blocks_cover_the_result_once_for_each_part_of_k(gpu, shape, dtype):
   assert 1 <= blocks_per_sm <= 4
 
 
-def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8():
+def test_table_entries_depend_on_orientation_on_hopper_in_f8():
   types = ("f8e4m3fn", "f8e4m3fn", "bf16")
   h100, b200 = _GPUS["h100"], _GPUS["b200"]
   wide, tall = (4, 1024, 4096, 4096), (4, 4096, 1024, 4096)
@@ -129,7 +132,7 @@ def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8():
   )
 
 
-def test_bad_sizes_and_types_are_refused_by_name():
+def test_errors_about_bad_sizes_and_types_quote_the_value():
   with pytest.raises(
     ValueError, match=r"\(1, 0, 8, 8\); each must be at least"
   ):

@@ -71,7 +71,7 @@ def _estimated(time_us: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_a_product_takes_its_lone_time_and_the_gap(gpu):
+def test_a_product_costs_its_predicted_time_plus_the_launch_gap(gpu):
   cost = kernel_lib.predict(_gemm(8192, 4096, 8192), gpu)
   gap_us = fusion.fitted(gpu).launch_gap_us
   product_us = gemm.predict_us(gpu, (1, 8192, 4096, 8192), ("bf16",) * 3)
@@ -89,7 +89,7 @@ def test_a_product_takes_its_lone_time_and_the_gap(gpu):
     (A100, (8192, 4096, 8192), A100.num_sms),
   ],
 )
-def test_a_product_has_a_block_for_each_tile_or_fills_the_gpu_once(
+def test_a_product_has_one_block_per_tile_or_one_wave_of_blocks(
   gpu, shape, blocks
 ):
   cost = kernel_lib.predict(_gemm(*shape), gpu)
@@ -99,20 +99,20 @@ def test_a_product_has_a_block_for_each_tile_or_fills_the_gpu_once(
 @pytest.mark.parametrize(
   "kernel", [_gemm(8192, 8192, 8192), _kernel(num_bytes=10**8)]
 )
-def test_xlas_estimate_is_not_taken_for_what_the_model_knows(kernel):
+def test_xlas_estimate_is_ignored_for_kernels_that_the_model_covers(kernel):
   estimated = dataclasses.replace(kernel, backend_config=_estimated(1e5))
   predicted = kernel_lib.predict(kernel, H100)
   assert kernel_lib.predict(estimated, H100) == predicted
 
 
 @pytest.mark.parametrize("category", ["gemm", "other"])
-def test_xlas_estimate_is_taken_for_unknown_shapes_and_others(category):
+def test_xlas_estimate_is_used_for_unknown_shapes_and_other_kernels(category):
   kernel = _kernel(category=category, backend_config=_estimated(1500.0))
   cost = kernel_lib.predict(kernel, H100)
   assert (cost.time_us, cost.source) == (1500.0 + GAP_US, "xla")
 
 
-def test_an_estimate_faster_than_memory_is_not_believed():
+def test_an_estimate_faster_than_memory_bandwidth_is_ignored():
   # 335 MB take 100 us at 3352 GB/s.
   kernel = _kernel(
     category="other", num_bytes=335_232_000, backend_config=_estimated(99.0)
@@ -125,7 +125,7 @@ def test_an_estimate_faster_than_memory_is_not_believed():
 @pytest.mark.parametrize("num_bytes", [0, 10**9])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_a_fusion_takes_its_launch_and_its_bytes_at_the_patterns_share(
+def test_a_fusion_costs_its_launch_and_its_bytes_at_the_patterns_rate(
   gpu, pattern, num_bytes
 ):
   cost = kernel_lib.predict(_kernel(pattern=pattern, num_bytes=num_bytes), gpu)
@@ -138,7 +138,7 @@ def test_a_fusion_takes_its_launch_and_its_bytes_at_the_patterns_share(
   assert cost.memory_us == pytest.approx(memory_us)
 
 
-def test_a_fusion_of_many_operations_on_few_bytes_is_bound_by_them():
+def test_a_fusion_of_many_operations_on_few_bytes_is_compute_bound():
   # 132 SMs of 128 lanes at 1.98 GHz or so; a billion operations.
   kernel = _kernel(num_bytes=1000, num_element_operations=10**9)
   lanes = H100.num_sms * H100.fp32_lanes_per_sm * H100.clock_ghz * 1e3
@@ -149,7 +149,7 @@ def test_a_fusion_of_many_operations_on_few_bytes_is_bound_by_them():
   )
 
 
-def test_a_thread_that_moves_little_is_bound_by_its_wave():
+def test_threads_that_move_few_bytes_are_bound_by_the_time_of_a_wave():
   # Ten times as many threads as the GPU holds, with 4 bytes each.
   num_threads = 10 * H100.num_sms * H100.threads_per_sm
   kernel = _kernel(num_threads=num_threads, num_bytes=4 * num_threads)
@@ -159,7 +159,7 @@ def test_a_thread_that_moves_little_is_bound_by_its_wave():
   assert cost.threads_us == pytest.approx(10 * FITTED.wave_us)
 
 
-def test_few_columns_leave_memory_idle():
+def test_a_column_reduction_of_few_columns_underuses_memory():
   def run_us(num_columns: int) -> float:
     kernel = _kernel(
       pattern="column-reduction", num_columns=num_columns, num_bytes=10**8
@@ -182,7 +182,7 @@ def test_few_columns_leave_memory_idle():
     (A100, True, 0.6),
   ],
 )
-def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
+def test_attention_runs_at_a_published_share_of_peak_flops(
   gpu, is_backward, efficiency
 ):
   kernel = _kernel(
@@ -208,7 +208,7 @@ def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
   ],
   ids=lambda kernel: kernel.category,
 )
-def test_whatever_moves_more_than_it_multiplies_takes_its_bytes(kernel):
+def test_memory_bound_kernels_of_any_category_cost_as_a_fusion_does(kernel):
   fusion = _kernel(num_bytes=10**9)
   assert (
     kernel_lib.predict(kernel, H100).time_us
@@ -286,7 +286,7 @@ def test_the_tile_of_a_triton_kernel_is_read_from_the_module(gpu):
     (8192, 2560, False),
   ],
 )
-def test_tiles_that_fill_their_waves_badly_may_be_split(m, n, may_be_split):
+def test_tiles_that_fill_their_waves_poorly_may_be_split(m, n, may_be_split):
   cost = kernel_lib.predict(_gemm(m, n, 4096), H100)
   assert (cost.wave_loss > 1) == may_be_split
 
@@ -339,7 +339,7 @@ def fixture_product_us(h100s, scheduled) -> Callable[..., float]:
 
 
 @pytest.mark.parametrize("triton", [True, False], ids=["triton", "cublas"])
-def test_a_matrix_product(product_us, triton):
+def test_a_matrix_product_runs_at_the_rate_of_its_precision(product_us, triton):
   def time_us(precision: str, dtype: str) -> float:
     return product_us(precision, dtype, xla_gpu_enable_triton_gemm=triton)
 
@@ -348,14 +348,14 @@ def test_a_matrix_product(product_us, triton):
   assert time_us("highest", f32) == pytest.approx(least_us)
   assert time_us("F32_F32_F32", f32) == pytest.approx(least_us)
   assert time_us("default", f32) < least_us / 4
-  # Tensor cores take all bits of these.
+  # Tensor cores take bf16 in full.
   assert time_us("highest", bf16) == time_us("default", bf16)
-  # Of complex numbers each part meets each.
+  # A complex product is four real ones.
   assert time_us("highest", c64) == pytest.approx(4 * least_us)
   assert time_us("default", c64) == pytest.approx(4 * time_us("default", f32))
 
 
-def test_a_product_of_numbers_in_three_parts(product_us):
+def test_a_product_in_three_passes_takes_three_times_as_long(product_us):
   for split, dtype, whole in (
     ("BF16_BF16_F32_X3", "float32", "bfloat16"),
     ("TF32_TF32_F32_X3", "float32", "float32"),
@@ -364,7 +364,7 @@ def test_a_product_of_numbers_in_three_parts(product_us):
     assert product_us(split, dtype) == pytest.approx(3 * whole_us)
 
 
-def test_a_convolution(product_us):
+def test_a_convolution_runs_at_the_rate_of_its_precision(product_us):
   least_us = 2 * 64 * 32 * 32 * 9 * 256 * 256 / (_PEAK_TFLOPS * 1e6)
   highest_us, default_us = (
     product_us(precision, "float32", _CONVOLUTION)
@@ -387,17 +387,17 @@ _SCATTER = memory_access.Scatter(
   ("changes", "scale"),
   [({}, 1), ({"may_collide": False}, 0), ({"element_bits": 32}, 0)],
 )
-def test_updates_of_one_row_try_as_often_as_others_are_in_flight(
+def test_colliding_scatter_updates_retry_once_per_concurrent_update(
   changes, scale
 ):
-  # Of 640 threads each, 422 updates fit 132 SMs of 2,048 threads. Two bf16
-  # share a word.
+  # 422 updates of 640 threads are resident on 132 SMs of 2,048 threads. Two
+  # bf16 share a word.
   scatter = dataclasses.replace(_SCATTER, **changes)
   tries = 16384 * 640 * (132 * 2048 / 640 - 1) * 2
   assert fusion.num_tries(scatter, H100) == pytest.approx(scale * tries)
 
 
-def test_text_collides_far_less_than_one_id():
+def test_token_ids_of_text_collide_far_less_than_a_single_id():
   worst_us = fusion.worst_scatter_us(_SCATTER, H100)
   assert fusion.scatter_us(_SCATTER, H100) == pytest.approx(
     worst_us * fusion.collision(32000)
@@ -407,7 +407,7 @@ def test_text_collides_far_less_than_one_id():
 
 
 @given(num_ids=st.integers(2, 10**4))
-def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids):
+def test_the_collision_rate_is_the_sum_of_squared_zipf_shares(num_ids):
   weights = 1 / np.arange(1, num_ids + 1)
   shares = weights / weights.sum()
   assert fusion.collision(num_ids) == pytest.approx(
@@ -441,17 +441,18 @@ def _turned(
     # The neighbor of an element is read 2**19 elements later, when L2 has lost
     # it: 64 bytes are fetched for 8.
     ("kLoop", (3, 1, 0, 2), "{3,2,1,0}", True),
-    # It is read 256 elements later.
+    # The neighbor is read 256 elements later, still from L2.
     ("kLoop", (0, 1, 3, 2), "{3,2,1,0}", False),
-    # Each of both moves it by 256 and by 8 elements, and together by 2**19.
+    # Copy and transpose move the neighbor by 256 and by 8 elements, together by
+    # 2**19.
     ("kLoop", (3, 1, 2, 0), "{2,3,1,0}", True),
-    # The transpose moves it back.
+    # The transpose undoes the copy's move.
     ("kLoop", (2, 1, 0, 3), "{0,2,1,3}", False),
-    # Tiles are turned in shared memory.
+    # Tiles are transposed in shared memory.
     ("kInput", (3, 1, 0, 2), "{3,2,1,0}", False),
   ],
 )
-def test_a_loop_that_transposes_fetches_what_it_does_not_use(
+def test_a_transposing_loop_fetches_unused_bytes_where_reads_scatter(
   kind, order, copied, is_scattered
 ):
   step = _turned(kind, order, copied)
@@ -467,7 +468,7 @@ def test_a_loop_that_transposes_fetches_what_it_does_not_use(
   assert cost.run_us == pytest.approx(scattered_us + written_us, rel=0.002)
 
 
-def test_neighbors_of_one_fetch_are_fetched_once():
+def test_neighbors_within_one_fetch_are_fetched_once():
   module = hlo_text.load(
     "p = f32[1073741824,2] parameter(0)\n"
     "ROOT f = f32[2,1073741824] fusion(p), kind=kLoop, calls=turn",
@@ -482,7 +483,7 @@ def test_neighbors_of_one_fetch_are_fetched_once():
   assert cost.scattered_us == pytest.approx(fetched_us, rel=0.002)
 
 
-def test_a_loop_that_transposes_is_as_sure_as_what_was_measured_of_one():
+def test_a_transposing_loop_has_a_wide_range_like_its_measurements():
   step = _turned("kLoop", (3, 1, 0, 2))
   found = uncertainty.step_time(uncertainty.times(step, step.default))
   tiled = _turned("kInput", (3, 1, 0, 2))

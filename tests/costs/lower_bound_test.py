@@ -24,7 +24,7 @@ H100S = cluster_lib.parse("1x8xh100")
 
 _DOT = hlo_text.DOT
 _START = "(f32[512,4096], f32[4096,4096]) all-gather-start"
-# What is gathered is multiplied, beside another product or not.
+# A product of the gathered array; another product may overlap the gather.
 _CHAIN = hlo_text.text(f"""
   p = f32[512,4096] parameter(0)
   q = f32[4096,4096] parameter(1)
@@ -54,8 +54,9 @@ def _kernels_us(step: step_lib.Step) -> list[float]:
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_what_needs_a_collective_comes_after_it(is_long):
-  # A chain can be longer than either stream, where little runs beside it.
+def test_the_bound_runs_dependent_kernels_after_their_collective(is_long):
+  # The dependency chain can exceed either stream where little overlaps the
+  # gather.
   beside = f"dot(q, q), {_DOT}"
   step = _step(_CHAIN.replace(beside, "add(q, q)") if is_long else _CHAIN)
   (key,) = step.keys
@@ -71,9 +72,7 @@ _CONDITIONAL = "conditional(which, p, p), branch_computations={none, product}"
 
 
 @pytest.mark.parametrize(("times", "called"), [(4, _LOOP), (0, _CONDITIONAL)])
-def test_a_loop_takes_all_trips_and_a_conditional_its_quickest_branch(
-  times, called
-):
+def test_the_bound_counts_all_loop_trips_and_the_fastest_branch(times, called):
   text = hlo_text.text(
     f"""
       p = f32[4096,4096] parameter(0)
@@ -96,7 +95,7 @@ def test_a_loop_takes_all_trips_and_a_conditional_its_quickest_branch(
   assert lower_bound.us(step) == pytest.approx(times * product_us)
 
 
-def test_links_move_a_ring_at_their_data_sheet_rate():
+def test_links_move_a_rings_bytes_at_their_data_sheet_rate():
   # 18 links of 25 GB/s; a gather's other 7 of 8 parts come over them.
   key = collective_lib.TuningKey("all-gather", 8, 1, 2**30)
   expected_us = 2**30 * 7 / 8 / (18 * 25.0 * 1e3)

@@ -31,7 +31,7 @@ from simulated_run import profile_of
 import xspace_text
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Of a step of the simulated run, whose kernels lose what no model says.
+# For steps of the simulated run, whose slowdowns follow no model.
 _STEP_TOLERANCE = 0.2
 
 
@@ -51,7 +51,9 @@ def step(fsdp_scan: hlo.Module, costed: costing_lib.Costing) -> step_lib.Step:
     return step_lib.of_module(fsdp_scan, H100S)
 
 
-def test_lone_kernels_cost_what_they_took(step, profile):
+def test_kernels_measured_without_overlap_cost_their_measured_time(
+  step, profile
+):
   assert profile.lone_us
   for name in profile.lone_us:
     cost = step.kernel_cost(profile.kernels[name])
@@ -61,7 +63,9 @@ def test_lone_kernels_cost_what_they_took(step, profile):
     assert cost.memory_us <= cost.run_us
 
 
-def test_measured_bytes_stay_what_they_are(step, fsdp_scan):
+def test_a_measured_collective_keeps_its_predicted_memory_traffic(
+  step, fsdp_scan
+):
   predicted = step_lib.of_module(fsdp_scan, H100S)
   for key in step.keys:
     now = step.predict(key, step.default[key])
@@ -71,9 +75,11 @@ def test_measured_bytes_stay_what_they_are(step, fsdp_scan):
     )
 
 
-def test_a_replay_at_measured_costs_is_near_the_run(step, profile, fsdp_scan):
+def test_a_replay_at_measured_costs_is_close_to_the_run(
+  step, profile, fsdp_scan
+):
   predicted = step_lib.of_module(fsdp_scan, H100S)
-  # A replay knows of no rank that comes late.
+  # A replay does not model late ranks.
   ran_us = profile.step_time_us - 400.0
   replayed_us = step.timeline(step.default).step_time_us
   assert replayed_us == pytest.approx(ran_us, rel=_STEP_TOLERANCE)
@@ -81,7 +87,9 @@ def test_a_replay_at_measured_costs_is_near_the_run(step, profile, fsdp_scan):
   assert model_us != pytest.approx(ran_us, rel=_STEP_TOLERANCE)
 
 
-def test_another_compile_is_priced_by_work(fsdp_unrolled, costed):
+def test_kernels_of_another_compile_are_priced_by_equal_work(
+  fsdp_unrolled, costed
+):
   with measured_lib.pricing(costed.measured):
     unrolled = step_lib.of_module(fsdp_unrolled, H100S)
   _, by_work, _ = costing_lib.num_priced(costed, unrolled)
@@ -91,12 +99,12 @@ def test_another_compile_is_priced_by_work(fsdp_unrolled, costed):
   assert sources.count("measured") >= by_work
 
 
-def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan):
+def test_kernels_missing_from_the_trace_are_scaled_by_their_category(fsdp_scan):
   whole = profile_of(fsdp_scan)
   by_work: dict[measured_lib.Work, list[str]] = {}
   for name, kernel in whole.kernels.items():
     by_work.setdefault(measured_lib.work_of(kernel), []).append(name)
-  # One whose work no other kernel does.
+  # A kernel with work that no other kernel does.
   name = next(
     n[0] for n in by_work.values() if len(n) == 1 and n[0] in whole.lone_us
   )
@@ -111,7 +119,9 @@ def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan):
   assert priced.source == model.source
 
 
-def test_ratios_are_of_sums_that_can_be_counted(costed, profile):
+def test_a_categorys_ratio_sums_the_times_of_its_measured_kernels(
+  costed, profile
+):
   products = {
     name for name in profile.lone_us if profile.kernels[name].category == "gemm"
   }
@@ -123,7 +133,7 @@ def test_ratios_are_of_sums_that_can_be_counted(costed, profile):
   assert ratio.low <= ratio.median <= ratio.high
 
 
-def test_measured_slowdowns_correct_the_models(step, profile):
+def test_measured_slowdowns_correct_the_models_slowdowns(step, profile):
   assert step.measured is not None
   named = {measured_lib.work_of(k): k for k in profile.kernels.values()}
   beside = step.costs(step.default).beside
@@ -143,7 +153,7 @@ def test_measured_slowdowns_correct_the_models(step, profile):
   assert abs(lost_us - ran_us) < abs(model_us - ran_us)
 
 
-def test_few_runs_say_little():
+def test_a_slowdown_factor_from_few_runs_stays_near_one():
   def factor(number: int) -> float:
     met = costing_lib.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
     return costing_lib.slowdown_factor([met] * number)
@@ -153,7 +163,7 @@ def test_few_runs_say_little():
 
 
 @pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
-def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name):
+def test_measured_slowdowns_carry_over_to_other_ranks_not_other_kernels(name):
   data = _ROOT.parent / "shared/data" / name
   if not data.exists():
     pytest.skip(f"shared/data/{name} is not there: too large to ship")
@@ -166,7 +176,7 @@ def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name):
   assert max(halves["other kernels"]) > 1
 
 
-def test_a_product_does_not_cost_what_one_of_other_numbers_took(
+def test_a_products_measured_time_applies_only_to_equal_arithmetic(
   profile, costed
 ):
   product = next(k for k in profile.kernels.values() if k.matrix_shape)
@@ -199,7 +209,7 @@ def _noisy(module: hlo.Module) -> profile_lib.Profile:
   return profiling.read({"host": xspace_text.serialized(noisy)})
 
 
-def test_what_was_measured_is_surer_than_what_is_predicted(fsdp_scan):
+def test_measured_costs_have_narrower_ranges_than_predicted_costs(fsdp_scan):
   costed = costing_lib.of_profile(_noisy(fsdp_scan), H100S)
   with measured_lib.pricing(costed.measured):
     step = step_lib.of_module(fsdp_scan, H100S)
@@ -219,7 +229,7 @@ def test_what_was_measured_is_surer_than_what_is_predicted(fsdp_scan):
   assert 0 < width(step, "measured_kernels") < 0.02
 
 
-def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan):
+def test_a_profile_of_one_step_leaves_the_uncertainty_unchanged(fsdp_scan):
   process = process_of(fsdp_scan)
   first = [rank[: len(rank) // 3] for rank in process.devices[:1]]
   one = dataclasses.replace(process, devices=first)
@@ -231,7 +241,7 @@ def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan):
   )
 
 
-def test_missing_ranks_leave_collectives_as_unsure_as_they_were(fsdp_scan):
+def test_a_profile_with_missing_ranks_does_not_narrow_collectives(fsdp_scan):
   process = process_of(fsdp_scan)
   some = dataclasses.replace(process, devices=process.devices[:3])
   found = profiling.read({"host": xspace_text.serialized(some)})
@@ -243,7 +253,7 @@ def test_missing_ranks_leave_collectives_as_unsure_as_they_were(fsdp_scan):
 @hypothesis.given(
   strategies.lists(strategies.floats(0.5, 2.0), min_size=2, max_size=20)
 )
-def test_ranges_hold_the_median_and_grow_with_what_varies(ratios):
+def test_a_range_contains_the_median_and_widens_with_the_spread(ratios):
   found = costing_lib.range_of(ratios)
   assert found is not None
   high, low = found

@@ -62,13 +62,13 @@ def _calls(
   return collective_lib.calls(collective)
 
 
-# Which arrays NCCL takes together.
+# Which arrays NCCL aggregates into one call.
 
 
 @pytest.mark.parametrize(
   ("kind", "sizes", "runs"),
   [
-    # Less than four times as large as the first of a run, not as the last.
+    # Less than four times as large as the first of a call, not as its last.
     ("all-gather", [32 * _MIB, 8 * _MIB, 8 * _MIB], ((8, 8), (32,))),
     ("all-gather", [31 * _MIB, 8 * _MIB], ((8, 31),)),
     ("all-gather", [_MIB, 3 * _MIB, 9 * _MIB], ((1, 3), (9,))),
@@ -79,17 +79,17 @@ def _calls(
     # An all-reduce moves each byte twice.
     ("all-reduce", [4 * _GIB, _GIB // 2], ((4096, 512),)),
     ("all-gather", [4 * _GIB, _GIB // 2], ((512,), (4096,))),
-    # Arrays without bytes are no call.
+    # Empty arrays need no call.
     ("all-gather", [0, 8 * _MIB, 0], ((8,),)),
     ("all-gather", [0], ()),
   ],
 )
-def test_arrays_of_about_one_size_are_one_call(kind, sizes, runs):
+def test_arrays_of_similar_size_are_aggregated_into_one_call(kind, sizes, runs):
   found = nccl.aggregates(kind, sizes)
   assert tuple(tuple(-(-b // _MIB) for b in run) for run in found) == runs
 
 
-def test_very_small_arrays_stay_in_xlas_order():
+def test_very_small_arrays_keep_xlas_order():
   assert nccl.aggregates("all-gather", [1000, 10]) == ((1000, 10),)
   assert nccl.aggregates("all-gather", [10, 1000]) == ((10,), (1000,))
 
@@ -98,7 +98,7 @@ def test_very_small_arrays_stay_in_xlas_order():
   st.lists(st.integers(0, 2**36), max_size=30),
   st.sampled_from(["all-gather", "all-reduce"]),
 )
-def test_every_array_is_in_one_run_that_its_first_array_allows(sizes, kind):
+def test_every_array_is_in_one_call_and_under_four_times_its_first(sizes, kind):
   runs = nccl.aggregates(kind, sizes)
   assert sorted(sum(runs, ())) == sorted(filter(None, sizes))
   for run in runs:
@@ -107,11 +107,11 @@ def test_every_array_is_in_one_run_that_its_first_array_allows(sizes, kind):
     assert following[0] >= 4 * run[0]
 
 
-# What a collective comes to.
+# The calls of a collective.
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "all-reduce", "reduce-scatter"])
-def test_a_combined_collective_is_a_call_for_each_run(kind):
+def test_a_combined_collective_makes_one_call_per_group_of_arrays(kind):
   assert _calls([32768, 8192, 8192], kind) == (
     collective_lib.Call(num_bytes=16 * _MIB, num_arrays=3),
     collective_lib.Call(num_bytes=32 * _MIB, num_arrays=3),
@@ -119,7 +119,7 @@ def test_a_combined_collective_is_a_call_for_each_run(kind):
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "all-reduce", "reduce-scatter"])
-def test_a_collective_of_one_array_is_one_call_of_its_bytes(kind):
+def test_a_collective_of_one_array_makes_one_call_of_its_bytes(kind):
   step = _step([8192], kind=kind)
   (collective,) = step.analysis.collectives
   assert collective.array_bytes == (collective.nccl_bytes,) == (8 * _MIB,)
@@ -128,7 +128,7 @@ def test_a_collective_of_one_array_is_one_call_of_its_bytes(kind):
   }
 
 
-def test_no_tuner_is_asked_about_sends_and_receives_and_single_ranks():
+def test_no_tuner_is_asked_about_send_recv_or_single_ranks():
   assert _calls([8192], "all-to-all") == ()
   alone = hlo_text.load(
     "p = f32[8] parameter(0)\nROOT c = f32[8] all-reduce(p),"
@@ -138,7 +138,7 @@ def test_no_tuner_is_asked_about_sends_and_receives_and_single_ranks():
   assert collective_lib.calls(collective) == ()
 
 
-# Which key a size belongs to.
+# Which key a call size belongs to.
 
 
 def _sizes_kib(step: step_lib.Step) -> dict[int, list[int]]:
@@ -152,20 +152,22 @@ def _sizes_kib(step: step_lib.Step) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
   ("arrays_kib", "sizes_kib"),
   [
-    # Without a size in common keys have all their calls.
+    # Without a common size, each key has all its calls.
     (([320, 80, 80], [40]), {480: [160, 320], 40: [40]}),
     # Equal totals of other arrays are one key.
     (([320, 80, 80], [480]), {480: [160, 320, 480]}),
-    # A size in common goes to the key that moves more bytes.
+    # A common size goes to the key that moves more bytes.
     (([320, 80, 80], [160]), {480: [160, 320], 160: []}),
     (([320, 80, 80], *[[160]] * 4), {480: [320], 160: [160]}),
   ],
 )
-def test_a_size_belongs_to_one_key(arrays_kib, sizes_kib):
+def test_a_shared_call_size_belongs_to_the_key_that_moves_more_bytes(
+  arrays_kib, sizes_kib
+):
   assert _sizes_kib(_step(*arrays_kib)) == sizes_kib
 
 
-def test_collectives_that_differ_in_arrays_count_by_how_often_they_run():
+def test_a_keys_array_count_is_that_of_its_most_frequent_collective():
   two, one = [80, 80], [160]
   for collectives, num_arrays in (([two, one, one], 1), ([two, two, one], 2)):
     step = _step(*collectives)
@@ -175,7 +177,7 @@ def test_collectives_that_differ_in_arrays_count_by_how_often_they_run():
     )
 
 
-# What a setting meets.
+# Which calls a setting applies to.
 
 
 def _entry(step: step_lib.Step, kib: int) -> plan_lib.NcclSetting:
@@ -209,13 +211,13 @@ _SOME = [320, 80, 80]
   [
     (([160], [160], [40]), 160, "applies to 2 collectives, such as c0"),
     ((_SOME, [480]), 480, "applies to 2 collectives in 3 calls, such as c0"),
-    # A call is lost to collectives with more bytes.
+    # One call's size belongs to collectives with more bytes.
     (
       *((_SOME, *[[160]] * 4), 480),
       "applies to 1 collective in 1 of 2 calls, such as c0",
     ),
     ((_SOME, *[[160]] * 4), 160, "applies to 4 collectives, such as c1"),
-    # All are lost.
+    # All call sizes belong to other collectives.
     (
       *((_SOME, [160]), 160),
       "no effect: NCCL tells a tuner only the sizes of calls, and"
@@ -223,7 +225,7 @@ _SOME = [320, 80, 80]
     ),
   ],
 )
-def test_a_setting_meets_the_calls_whose_sizes_are_its_own(
+def test_a_setting_applies_to_calls_whose_sizes_belong_to_its_key(
   arrays_kib, kib, evidence
 ):
   step = _step(*arrays_kib)
@@ -231,7 +233,7 @@ def test_a_setting_meets_the_calls_whose_sizes_are_its_own(
   assert found.removesuffix(" of the planned module") == evidence
 
 
-def test_a_setting_for_what_no_tuner_is_asked_about_has_no_effect():
+def test_a_setting_for_calls_that_ask_no_tuner_has_no_effect():
   entry = _entry(_step([240, 240]), 480)
   assert _evidence(_step(_SOME), entry) == (
     "no effect: c0 has no call of 491,520 bytes"
@@ -243,7 +245,9 @@ def test_a_setting_for_what_no_tuner_is_asked_about_has_no_effect():
 
 
 @pytest.mark.parametrize("num_arrays", [1, 3, 5, 8, 40])
-def test_only_channels_that_nccl_can_give_every_array_are_tried(num_arrays):
+def test_only_channel_counts_that_nccl_can_split_over_arrays_are_tried(
+  num_arrays,
+):
   step = _step([16 * 1024] * num_arrays)
   (key,) = step.keys
   own, *others = settings.worth_trying(step, key)
@@ -257,7 +261,7 @@ def test_only_channels_that_nccl_can_give_every_array_are_tried(num_arrays):
     assert setting.num_channels == min(rule.num_channels * num_arrays, most)
 
 
-def test_the_channels_of_a_setting_are_those_of_all_arrays_together():
+def test_a_settings_channels_are_the_total_over_all_arrays():
   step = _step([160] * 5)
   entry = _entry(step, 800)
   twice = dataclasses.replace(entry.setting, num_channels=10)
@@ -268,7 +272,7 @@ def test_the_channels_of_a_setting_are_those_of_all_arrays_together():
 
 
 @pytest.mark.parametrize(("num_mib", "is_asked"), [(1, False), (64, True)])
-def test_no_tuner_is_asked_about_what_xla_runs_in_a_kernel_of_its_own(
+def test_no_tuner_is_asked_about_collectives_in_xlas_own_kernels(
   h100s, scheduled, num_mib, is_asked
 ):
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
@@ -285,6 +289,6 @@ def test_no_tuner_is_asked_about_what_xla_runs_in_a_kernel_of_its_own(
   (key,) = step.keys
   assert (key.kind, key.num_bytes) == ("all-reduce", num_mib * _MIB)
   assert bool(step.calls[key]) == is_asked
-  # Nor does a cap on NCCL's channels reach it.
+  # A cap on NCCL's channels does not affect an XLA kernel either.
   assert (channel_cap.capped(step, 1) != step.default) == is_asked
   assert (step.capped(1).default != step.default) == is_asked

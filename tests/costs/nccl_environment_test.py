@@ -35,7 +35,7 @@ def _chosen(kind: str, num_bytes: int = 64 * _MIB) -> str:
     ({}, "ring simple", "nvls simple"),
     ({"NCCL_NVLS_ENABLE": "0"}, "ring simple", "ring simple"),
     ({"NCCL_NVLS_ENABLE": "1"}, "ring simple", "nvls simple"),
-    # As C reads a number.
+    # C parses "off" as 0.
     ({"NCCL_NVLS_ENABLE": "off"}, "ring simple", "ring simple"),
     ({"NCCL_NVLS_ENABLE": ""}, "ring simple", "nvls simple"),
     ({"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}, "ring ll", "ring ll"),
@@ -46,7 +46,7 @@ def _chosen(kind: str, num_bytes: int = 64 * _MIB) -> str:
     ({"NCCL_PROTO": "^Simple"}, "ring ll128", "ring ll128"),
   ],
 )
-def test_nccl_chooses_from_what_its_variables_leave(
+def test_nccl_chooses_among_algorithms_that_its_variables_allow(
   monkeypatch, variables, gather, reduction
 ):
   for name, value in variables.items():
@@ -68,7 +68,7 @@ def test_nccl_chooses_from_what_its_variables_leave(
     ({"NCCL_P2P_NVL_CHUNKSIZE": "262144"}, "collective-permute", 32, 256),
   ],
 )
-def test_buffers_and_chunks_are_as_long_as_its_variables_say(
+def test_nccl_variables_set_channels_buffers_and_chunks(
   monkeypatch, variables, kind, num_channels, chunk_kib
 ):
   for name, value in variables.items():
@@ -80,7 +80,7 @@ def test_buffers_and_chunks_are_as_long_as_its_variables_say(
   assert environment.costed() == ours and not environment.uncosted()
 
 
-def test_links_that_a_level_takes_away_are_in_no_time(monkeypatch):
+def test_variables_that_remove_links_are_reported_as_not_costed(monkeypatch):
   monkeypatch.setenv("NCCL_P2P_LEVEL", "LOC")
   monkeypatch.setenv("NCCL_NET_GDR_LEVEL", "PHB")
   monkeypatch.setenv("NCCL_NET", "Socket")
@@ -88,7 +88,9 @@ def test_links_that_a_level_takes_away_are_in_no_time(monkeypatch):
   assert environment.uncosted() == expected
 
 
-def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
+def test_nccls_files_set_variables_missing_from_the_environment(
+  monkeypatch, tmp_path
+):
   file = tmp_path / "nccl.conf"
   file.write_text("NCCL_ALGO=ring\nNCCL_PROTO=LL\n")
   monkeypatch.setenv("NCCL_CONF_FILE", str(file))
@@ -97,7 +99,7 @@ def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
   assert environment.costed() == {"NCCL_ALGO": "ring", "NCCL_PROTO": "Simple"}
 
 
-def test_a_carriage_return_in_its_files_is_part_of_a_value(
+def test_a_carriage_return_in_nccls_files_is_part_of_the_value(
   monkeypatch, tmp_path
 ):
   file = tmp_path / "nccl.conf"
@@ -107,7 +109,7 @@ def test_a_carriage_return_in_its_files_is_part_of_a_value(
     environment.check()
 
 
-def test_ll128_that_is_listed_is_taken_on_links_that_are_not_safe_for_it(
+def test_ll128_listed_in_nccl_proto_is_used_even_on_unsafe_links(
   monkeypatch,
 ):
   l40s = cluster_lib.parse("1x2xl40s")
@@ -117,7 +119,7 @@ def test_ll128_that_is_listed_is_taken_on_links_that_are_not_safe_for_it(
   assert nccl.candidates(l40s, ranks, "all-gather") == (("ring", "ll128"),)
 
 
-def test_a_list_replaces_what_a_clouds_scripts_set(monkeypatch):
+def test_nccl_algo_replaces_the_choice_of_a_clouds_scripts(monkeypatch):
   tcpx = cluster_lib.parse("2xa3_highgpu_8g")
   ranks = nccl.Communicator(num_ranks=16, num_nodes=2)
   assert nccl.candidates(tcpx, ranks, "all-reduce") == (("ring", "simple"),)
@@ -126,7 +128,7 @@ def test_a_list_replaces_what_a_clouds_scripts_set(monkeypatch):
   assert found == {"tree"}
 
 
-def test_what_leaves_a_collective_nothing_ends_a_job(monkeypatch):
+def test_a_list_that_leaves_a_collective_no_algorithm_is_an_error(monkeypatch):
   monkeypatch.setenv("NCCL_ALGO", "Tree")
   assert _chosen("all-reduce") == "tree simple"
   with pytest.raises(errors.FlagsError, match="NCCL_ALGO=Tree leaves NCCL"):
@@ -143,7 +145,7 @@ def test_what_leaves_a_collective_nothing_ends_a_job(monkeypatch):
     ("allreduce:", "'allreduce' is not one of"),
   ],
 )
-def test_a_list_that_nccl_refuses_is_refused(monkeypatch, text, what):
+def test_a_list_that_nccl_rejects_is_an_error(monkeypatch, text, what):
   monkeypatch.setenv("NCCL_ALGO", text)
   with pytest.raises(errors.FlagsError, match=what):
     environment.check()
@@ -153,7 +155,7 @@ _NAMES = st.lists(st.sampled_from(["tree", "Ring", "NVLS", "pat"]), min_size=1)
 
 
 @given(listed=_NAMES, kind=st.sampled_from(list(environment.FUNCTIONS)))
-def test_a_list_and_its_inverse_share_all_algorithms(listed, kind):
+def test_a_list_and_its_inverse_partition_all_algorithms(listed, kind):
   names = ",".join(listed)
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("NCCL_ALGO", names)

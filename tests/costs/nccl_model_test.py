@@ -57,7 +57,7 @@ def _described(
   )
 
 
-def test_latencies_and_bandwidths_are_the_real_library_s():
+def test_latencies_and_bandwidths_equal_the_real_librarys():
   for row in _rows("latency_bandwidth"):
     algorithm = row["algorithm"].lower().replace("nvlst", "nvlstree")
     pair = (algorithm, row["protocol"].lower())
@@ -69,7 +69,7 @@ def test_latencies_and_bandwidths_are_the_real_library_s():
     assert nccl.bandwidth_gbps(*key) == pytest.approx(bandwidth, abs=0.051), row
 
 
-def test_graphs_are_the_real_library_s():
+def test_graphs_equal_the_real_librarys():
   for row in _rows("graphs"):
     graphs = graph_lib.search(*_described(row))
     graph = getattr(graphs, row["graph"])
@@ -96,7 +96,7 @@ def test_graphs_are_the_real_library_s():
     ("b200", 8, 2, (8, 48, 48), (8, 96, 48), (8, 48, 48), 16),
   ],
 )
-def test_parts_of_nodes_get_nccl_s_graphs(
+def test_graphs_of_partial_nodes_equal_nccls(
   gpu, ranks, nodes, ring, tree, nvls, num_channels
 ):
   cluster = _cluster(gpu, nodes, cpu_vendor="intel")
@@ -124,7 +124,7 @@ def test_parts_of_nodes_get_nccl_s_graphs(
     ("h100", 1, 8, "reduce-scatter", 65536, ("pat", "simple"), 1, 44.22),
   ],
 )
-def test_other_clusters_get_nccl_s_choices(
+def test_choices_on_other_clusters_equal_nccls(
   gpu, ranks, nodes, kind, size, pair, channels, time_us
 ):
   cluster = _cluster(gpu, nodes, cpu_vendor="intel")
@@ -136,7 +136,7 @@ def test_other_clusters_get_nccl_s_choices(
   assert time == pytest.approx(time_us, rel=1e-3)
 
 
-def test_default_chunks_are_nccl_s():
+def test_default_chunk_sizes_equal_nccls():
   cluster = _cluster("h100", 1)
   node = nccl.Communicator(num_ranks=8, num_nodes=1)
 
@@ -178,7 +178,9 @@ _SIZES = st.integers(1, 1 << 34)
 
 
 @given(key=_keys(), num_bytes=_SIZES)
-def test_the_default_can_be_run_and_is_the_fastest(key: _Key, num_bytes: int):
+def test_the_default_setting_is_valid_and_predicted_fastest(
+  key: _Key, num_bytes: int
+):
   cluster, communicator, kind = key
   setting = nccl.default_setting(*key, num_bytes)
   chosen = (setting.algorithm, setting.protocol)
@@ -189,14 +191,14 @@ def test_the_default_can_be_run_and_is_the_fastest(key: _Key, num_bytes: int):
   assert least <= setting.num_channels <= most <= 64
   assert setting.chunk_bytes % nccl.chunk_grain_bytes(setting.protocol) == 0
   assert 0 < setting.chunk_bytes <= nccl.max_chunk_bytes(*chosen)
-  if kind not in nccl.SEND_RECV:  # NCCL goes by size alone there.
+  if kind not in nccl.SEND_RECV:  # NCCL goes only by size there.
     time_us = nccl.predicted_time_us(*key, num_bytes, *chosen)
     for pair in pairs:
       assert time_us <= nccl.predicted_time_us(*key, num_bytes, *pair)
 
 
 @given(key=_keys(), sizes=st.tuples(_SIZES, _SIZES))
-def test_rings_and_messages_take_longer_with_more_bytes(key: _Key, sizes):
+def test_rings_and_messages_are_never_faster_with_more_bytes(key: _Key, sizes):
   # NCCL lets Blackwell's latency fall with the size.
   assume(key[0].gpu.compute_capability[0] != 10)
   fewer, more = sorted(sizes)
@@ -217,7 +219,7 @@ def test_a_single_rank_costs_nothing(gpu, kind, num_bytes):
   assert nccl.predicted_time_us(*key, num_bytes, *pair) == 0
 
 
-def test_ll128_needs_short_ways_on_ampere():
+def test_ampere_allows_ll128_for_rings_but_not_trees_between_nodes():
   cluster = _cluster("a100_80", 2)
   communicator = nccl.Communicator(num_ranks=16, num_nodes=2)
   pairs = nccl.candidates(cluster, communicator, "all-reduce")
@@ -233,7 +235,7 @@ def test_messages_use_ll_only_when_small_and_within_a_node():
     assert nccl.default_setting(*key, 1 << 28).protocol == "simple"
 
 
-def test_an_all_to_all_goes_at_the_slower_link():
+def test_an_all_to_all_runs_at_the_rate_of_its_slower_link():
   node, pair = _cluster("h100", 1), _cluster("h100", 2)
   inside = nccl.Communicator(num_ranks=8, num_nodes=1)
   across = nccl.Communicator(num_ranks=16, num_nodes=2)
@@ -243,7 +245,7 @@ def test_an_all_to_all_goes_at_the_slower_link():
   assert slow == pytest.approx(48 * 16 / 8)
 
 
-def test_bad_input_is_named():
+def test_errors_name_the_invalid_argument():
   cluster = _cluster("h100", 1)
   node = nccl.Communicator(num_ranks=8, num_nodes=1)
   with pytest.raises(ValueError, match="NCCL has no collective 'all-sum'"):

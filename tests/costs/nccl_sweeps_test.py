@@ -32,7 +32,7 @@ def _line(value: str, figure: float, knob: str = "NCCL_NVLS_ENABLE") -> str:
   return f"here,8 of 8 H200,{workload},{knob},{value},busbw,{figure},GB/s,"
 
 
-def test_ratios_are_of_times_over_the_first_values(tmp_path):
+def test_ratios_are_times_relative_to_the_first_value_of_a_knob(tmp_path):
   ratios, signs = (
     f"sweeps, {of}: NCCL_NVLS_ENABLE" for of in ("ratios", "signs")
   )
@@ -46,7 +46,7 @@ def test_ratios_are_of_times_over_the_first_values(tmp_path):
   # A sign is wrong where the slower is predicted faster.
   assert (right[signs].n, right[signs].median) == (1, 0.0)
   assert (wrong[signs].n, wrong[signs].median) == (1, 1.0)
-  assert ratios in same and signs not in same  # They hardly differ.
+  assert ratios in same and signs not in same  # The two hardly differ.
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_ratios_are_of_times_over_the_first_values(tmp_path):
     _line("0", 480.0).replace("busbw", "MFU"),
   ],
 )
-def test_a_series_that_the_model_cannot_run_is_left_out(tmp_path, line):
+def test_a_series_that_the_model_cannot_predict_is_skipped(tmp_path, line):
   first = line.replace(",0,", ",default,").replace("1.30", "default")
   assert _groups(tmp_path, first, line) == {}
 
@@ -68,7 +68,7 @@ def test_a_series_that_the_model_cannot_run_is_left_out(tmp_path, line):
   st.sampled_from(["all-reduce", "all-gather"]),
   st.integers(16, 33).map(lambda exponent: 2**exponent),
 )
-def test_the_default_is_what_nccl_chooses_where_nothing_is_forced(
+def test_a_sweeps_setting_is_nccls_default_unless_a_value_is_forced(
   name, kind, num_bytes
 ):
   cluster = cluster_lib.parse(name)
@@ -87,16 +87,16 @@ def test_the_default_is_what_nccl_chooses_where_nothing_is_forced(
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
-def test_a_forced_algorithm_gains_about_what_is_measured():
-  # Before trees were counted by what their nodes send, 40 and 209 % off and of
-  # the wrong sign.
+def test_gains_of_a_forced_algorithm_match_measurements():
+  # Before trees were costed by the bytes that their nodes send, the errors were
+  # 40 and 209 %, and the sign was wrong.
   found = {group.name: group for group in nccl_sweeps.compare(_DATA)}
   assert found["sweeps, ratios: NCCL_ALGO"].worst < 0.05
   assert found["sweeps, signs: NCCL_ALGO"].worst == 0.0
   assert found["sweeps, ratios: NCCL_NVLS_ENABLE"].median < 0.08
 
 
-def test_rows_that_fix_a_channels_rate_judge_none():
+def test_rows_that_fit_a_channels_rate_are_not_used_to_judge_it():
   rates = channel_rows.channels_gbps()
   assert set(rates) == {"h100", "b200"}
   found = list(channel_rows.compare())
@@ -106,7 +106,7 @@ def test_rows_that_fix_a_channels_rate_judge_none():
   assert all(what.startswith(("8xp5en", "16xp5en")) for what in judged)
 
 
-def test_only_rows_with_twice_their_channels_can_show_what_bounds_them():
+def test_channel_bound_rows_exclude_the_largest_channel_count():
   rows = channel_rows.read()
   most = max(row.num_channels for row in rows)
   bound = channel_rows.bound_by_channels(rows)
@@ -117,8 +117,8 @@ def test_only_rows_with_twice_their_channels_can_show_what_bounds_them():
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
-def test_one_channel_through_the_switch_takes_as_long_as_measured():
-  # No row of NVLS is fitted: its channel copies what a permute's does.
+def test_nvls_over_one_channel_takes_as_long_as_measured():
+  # No NVLS row is fitted: an NVLS channel copies as fast as a permute's.
   (group,) = (
     g for g in nccl_sweeps.compare(_DATA) if g.name == "sweeps: one channel"
   )

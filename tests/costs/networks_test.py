@@ -41,14 +41,14 @@ shapes = st.sampled_from(["2x8xh100", "8x4xa100", "3x8xa100", "16x8xh100"])
 
 
 @pytest.mark.parametrize("fabric", _SLOWER)
-def test_a_small_collective_takes_longer_than_on_infiniband(fabric):
+def test_small_collectives_take_longer_on_other_fabrics_than_infiniband(fabric):
   for kind in ("all-reduce", "all-gather", "all-to-all", "collective-permute"):
     infiniband_us = predicted_us(_on("infiniband"), kind, _MIB)
     assert predicted_us(_on(fabric), kind, _MIB) > 1.25 * infiniband_us
 
 
 @given(shapes, kinds, sizes)
-def test_nccl_chooses_the_same_on_every_fabric_of_no_cloud(
+def test_nccls_default_is_the_same_on_all_fabrics_outside_clouds(
   name, kind, num_bytes
 ):
   chosen = {
@@ -63,14 +63,16 @@ def test_nccl_chooses_the_same_on_every_fabric_of_no_cloud(
 
 
 @given(shapes, kinds, sizes)
-def test_roce_is_predicted_as_infiniband_is(name, kind, num_bytes):
+def test_roce_is_predicted_like_infiniband(name, kind, num_bytes):
   assert predicted_us(_on("roce", name), kind, num_bytes) == predicted_us(
     _on("infiniband", name), kind, num_bytes
   )
 
 
 @given(shapes, kinds, sizes)
-def test_infiniband_is_about_as_nccl_takes_it_to_be(name, kind, num_bytes):
+def test_infiniband_rings_take_about_as_long_as_nccl_assumes(
+  name, kind, num_bytes
+):
   # A ring's messages, a few a step of two microseconds each, and no more.
   cluster = _on("infiniband", name)
   key = tuning_key(cluster, kind, num_bytes)
@@ -112,7 +114,7 @@ def _tree_over_ring(num_nodes: int) -> float:
   return ring_us / tree_us
 
 
-def test_a_tree_between_two_or_three_nodes_beats_the_ring():
+def test_a_tree_beats_the_ring_on_two_or_three_nodes():
   # On 2 nodes of n ranks a tree sends S from a node where a ring sends
   # 2 (n - 1) / n S; on 3 nodes the middle ones of both trees send 1.5 S.
   two, three = 2 * 15 / 16, 2 * 23 / 24 / 1.5
@@ -121,8 +123,8 @@ def test_a_tree_between_two_or_three_nodes_beats_the_ring():
   assert _tree_over_ring(16) < 1.0
 
 
-def test_only_whole_chunks_fill_a_tree():
-  # Twice the chunk, twice what Simple waits for; LL hands each line on.
+def test_larger_chunks_slow_a_simple_tree_but_not_an_ll_tree():
+  # Simple waits for whole chunks; LL forwards each line.
   cluster = _on("infiniband", "8x8xh100")
   key = tuning_key(cluster, "all-reduce", 2**30)
 
@@ -139,7 +141,7 @@ def test_only_whole_chunks_fill_a_tree():
   assert us("ll", 2**15) == pytest.approx(us("ll", 2**14), rel=0.01)
 
 
-def test_channels_share_the_messages_of_an_all_to_all():
+def test_an_all_to_all_between_b300_nodes_takes_as_long_as_measured():
   # Two p6-b300.48xlarge: terrificdm/p6b300-efa-deepep-nccl-testkit, 179.5 GB/s
   # of bus bandwidth, 15/16 of its bytes over its time. Each of its adapters is
   # twice as fast as those of any all-to-all between nodes in the fit.
@@ -160,7 +162,7 @@ def test_the_fabric_does_not_matter_within_a_node(fabric):
     )
 
 
-def test_a_ring_is_bound_by_its_messages_until_its_bytes_take_longer():
+def test_a_ring_is_bound_by_messages_until_its_bytes_take_longer():
   # 31 steps of 64 to 256 KiB on each of four channels, in about the same time,
   # as Polaris measures it (1.2, 1.3 and 1.4 ms).
   cluster = cluster_lib.from_dict(
@@ -221,7 +223,9 @@ def _ring_us(
     *((4, "simple", 1013), (16, "simple", 4038)),
   ],
 )
-def test_a_ring_waits_for_slots_of_its_buffer(nodes, protocol, measured_us):
+def test_a_small_ring_between_nodes_waits_for_its_buffer_slots(
+  nodes, protocol, measured_us
+):
   # 64 KiB on two channels of p5en (benchmarks/data/channels/rows.csv). A chunk
   # takes half of a connection's slots under Simple, an eighth under LL128.
   cluster = cluster_lib.parse(f"{nodes}xp5en.48xlarge")
@@ -229,12 +233,12 @@ def test_a_ring_waits_for_slots_of_its_buffer(nodes, protocol, measured_us):
   assert found_us == pytest.approx(measured_us, rel=0.1)
 
 
-def test_a_long_ring_waits_for_its_messages_or_its_hops_not_for_both():
+def test_a_long_ring_waits_for_messages_or_hops_but_not_for_both():
   # 256 nodes of Polaris: 8.0 ms, that is 28 us for each of 255 hops.
   assert _ring_us(_polaris(256), "ll", 1) == pytest.approx(8_000, rel=0.15)
 
 
-def test_a_hop_of_a_slow_fabric_takes_the_same_under_every_protocol():
+def test_a_hop_on_slingshot_takes_equally_long_in_every_protocol():
   hop_us = wire.fitted_fabric("slingshot").hop_us
 
   def hops_us(protocol: str) -> float:
@@ -265,7 +269,7 @@ def _of_aws(fabric: str, gpu: str, vendor: str) -> cluster_lib.Cluster:
   )
 
 
-def test_p4_runs_simple_alone_and_counts_what_its_plugin_says():
+def test_p4_runs_only_simple_and_uses_its_plugins_latency():
   # 75 us a hop, twice for the flush.
   p4d = _of_aws("efa", "a100_40", "intel")
   key = tuning_key(p4d, "all-reduce", 4 * _MIB)
@@ -289,7 +293,7 @@ def test_p4_runs_simple_alone_and_counts_what_its_plugin_says():
     ("b300", "intel", True),
   ],
 )
-def test_hops_of_later_efa_are_as_much_faster_as_its_plugin_says(
+def test_hops_on_later_efa_are_scaled_by_its_plugins_latencies(
   gpu, vendor, is_later
 ):
   # p5, p5e, p5en and p6: 75 and 35 us.
@@ -298,7 +302,9 @@ def test_hops_of_later_efa_are_as_much_faster_as_its_plugin_says(
   assert found.hop_us == share * wire.fitted_fabric("efa").hop_us
 
 
-def test_buffers_are_as_long_as_scripts_of_clouds_set_them(monkeypatch):
+def test_default_chunks_follow_the_buffer_size_set_by_cloud_scripts(
+  monkeypatch,
+):
   # NCCL_BUFFSIZE of 8 MiB in place of 4.
   for fabric, longer in (("efa", 2), ("tcpxo", 2), ("infiniband", 1)):
     cluster = _of_aws(fabric, "h100", "amd")
@@ -307,13 +313,13 @@ def test_buffers_are_as_long_as_scripts_of_clouds_set_them(monkeypatch):
     assert setting.chunk_bytes == longer * nccl.max_chunk_bytes(
       "ring", "simple"
     )
-  # They leave what a job sets.
+  # Cloud scripts do not override the job's own value.
   monkeypatch.setenv("NCCL_BUFFSIZE", str(2**20))
   setting = collective_lib.default_setting(key, _of_aws("efa", "h100", "amd"))
   assert setting.chunk_bytes == 2**19
 
 
-def test_grace_hoppers_have_a_ring_for_each_gpu_and_foreign_adapter():
+def test_grace_hoppers_have_a_ring_for_each_gpu_and_remote_adapter():
   # NCCL's log of two nodes of Alps: 24 channels, and on Polaris 4.
   arm = {"fabric": "slingshot", "cpu_vendor": "arm", "num_nics": 4}
   arm |= {"nic_gbps": 25, "nvlink": {"topology": "cube_mesh"}}
@@ -342,7 +348,7 @@ def test_grace_on_slingshot_runs_no_ll128_between_nodes():
 @pytest.mark.parametrize(
   ("version", "protocol"), [((2, 18), "simple"), ((2, 21), "ll")]
 )
-def test_older_versions_choose_as_they_did(version, protocol):
+def test_older_nccl_versions_keep_their_own_protocol_choice(version, protocol):
   # Polaris on 256 nodes keeps to LL up to 1 MiB with 2.21, which takes a step
   # of a Simple tree to be 28 us.
   cluster = _polaris(256)
@@ -354,9 +360,9 @@ def test_older_versions_choose_as_they_did(version, protocol):
 @pytest.mark.parametrize(
   ("fabric", "kind", "num_bytes", "figure", "times"),
   [
-    # All ranks but those of a rank's own node are such peers.
+    # A rank's peers are all ranks on other nodes.
     ("infiniband", "all-to-all", _MIB, "peer_us", 24),
-    # In each of a ring's steps half of a connection's slots.
+    # Each step of a ring takes half of a connection's slots.
     ("slingshot", "all-gather", 4 * _MIB, "round_trip_us", 31 / 2),
   ],
 )
@@ -379,7 +385,7 @@ def test_a_collective_pays_for_each_peer_and_each_round_trip(
   assert twice_us - once_us == pytest.approx(times * value)
 
 
-def test_every_fabric_of_a_cluster_file_has_an_entry():
+def test_every_fabric_that_a_cluster_file_allows_has_fitted_values():
   path = pathlib.Path(costs.__file__).parent / "fitted" / "network.json"
   fitted = json.loads(path.read_text(encoding="utf-8"))
   for part in ("fabrics", "num_rows", "systems"):
@@ -389,9 +395,9 @@ def test_every_fabric_of_a_cluster_file_has_an_entry():
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
-def test_systems_are_foretold_by_fits_that_did_not_see_them():
-  # docs/cost_model.md has what is reached; with NCCL's latencies alone, 20.0 %
-  # and 60.6 %.
+def test_held_out_systems_are_predicted_within_the_stated_error():
+  # docs/cost_model.md lists the errors; with only NCCL's latencies they are
+  # 20.0 % and 60.6 %.
   found = {group.name: group for group in fit_networks.compare(_DATA)}
   title = "nccl-tests, held out: several nodes"
   for name, median, p90 in (
@@ -412,7 +418,7 @@ def test_systems_are_foretold_by_fits_that_did_not_see_them():
   assert unseen.p90 < 0.415
 
 
-def test_a_fabric_without_rows_is_as_the_one_it_is_like():
+def test_a_fabric_without_measurements_is_fitted_like_a_similar_one():
   fabrics = fit_networks.fit([])
   free = dataclasses.replace(fabrics["slingshot"], pcie_efficiency=1.0)
   assert fabrics["efa"] == fabrics["tcpxo"] == free
@@ -422,7 +428,7 @@ def test_a_fabric_without_rows_is_as_the_one_it_is_like():
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter"])
-def test_googles_fabrics_run_fewer_protocols_but_within_nodes(kind):
+def test_googles_fabrics_allow_fewer_protocols_only_between_nodes(kind):
   def candidates(machine: str, num_nodes: int) -> tuple[tuple[str, str], ...]:
     communicator = nccl.Communicator(
       num_ranks=8 * num_nodes, num_nodes=num_nodes
@@ -443,10 +449,12 @@ def test_googles_fabrics_run_fewer_protocols_but_within_nodes(kind):
     *((1024, 5532.7), (8192, 42713.0)),
   ],
 )
-def test_tcpxo_is_as_published_with_no_row_in_the_fit(mebibytes, measured_us):
+def test_tcpxo_all_gathers_match_published_times_outside_the_fit(
+  mebibytes, measured_us
+):
   # On two a3-megagpu-8g: examples/clusters/a3mega/README.md of dstackai/dstack
-  # at 30a0dd5. Of 64 and 128 MiB, where Google's profile keeps to LL128, more
-  # is predicted (docs/cost_model.md).
+  # at 30a0dd5. For 64 and 128 MiB, where Google's profile keeps to LL128, the
+  # prediction is too high (docs/cost_model.md).
   cluster = cluster_lib.parse("2xa3-megagpu-8g")
   found_us = predicted_us(cluster, "all-gather", mebibytes * _MIB)
   assert found_us == pytest.approx(measured_us, rel=0.16)

@@ -69,20 +69,21 @@ def _lone(step: step_lib.Step) -> tuple[int, float]:
   return setting.num_channels, step.predict(key, setting).time_us
 
 
-def test_a_permute_within_a_node_has_the_channels_of_all_devices_communicator():
+def test_a_permute_in_a_node_is_much_faster_in_its_own_communicator():
   step = _permute(256 * _MIB, _rings(128, 8), 128)
   (key,) = step.keys
-  # By who talks, 8 ranks of one node, as NCCL's kind of link and latency go.
+  # The key counts ranks that exchange data, 8 in one node, which set NCCL's
+  # link and latency.
   assert (key.num_ranks, key.num_nodes) == (8, 1)
-  # P2P_PER_CHANNEL_NET_BW makes 4 channels of 50 GB/s, halved until what 128
-  # ranks take, 8 at once, fits into 16 to 32.
+  # P2P_PER_CHANNEL_NET_BW makes 4 channels of 50 GB/s, halved until 128 ranks,
+  # 8 at once, fit into 16 to 32 channels.
   (few, slow_us), (many, fast_us) = map(_lone, (step, step.asking(_APART)))
   assert (few, many) == (1, 16)
   # openxla/xla#40505: "10-20x times faster".
   assert 10 < slow_us / fast_us < 20
 
 
-def test_a_permute_between_nodes_is_slower_there_too_and_all_devices_alike():
+def test_own_communicators_speed_up_node_pairs_but_not_a_global_ring():
   lines = [(d, (d + 8) % 128) for d in range(128)]
   step = _permute(256 * _MIB, lines, 128)
   (_, slow_us), (_, fast_us) = map(_lone, (step, step.asking(_APART)))
@@ -91,7 +92,7 @@ def test_a_permute_between_nodes_is_slower_there_too_and_all_devices_alike():
   assert _lone(ring) == _lone(ring.asking(_APART))
 
 
-def test_a_communicator_of_twice_the_ranks_takes_twice_as_long_as_measured():
+def test_permute_times_match_measurements_in_both_communicators():
   step = _permute(64 * _MIB, _rings(8, 4), 8)
   (_, whole_us), (_, half_us) = map(_lone, (step, step.asking(_APART)))
   # nccl-tests' sendrecv_perf on 8 and on 4 GPUs of a node of H100s, NCCL
@@ -100,12 +101,12 @@ def test_a_communicator_of_twice_the_ranks_takes_twice_as_long_as_measured():
   assert half_us == pytest.approx(426.49, rel=0.04)
 
 
-def test_small_messages_within_a_node_keep_ll():
+def test_small_permutes_within_a_node_use_ll():
   (setting,) = _permute(4096, _rings(128, 8), 128).default.values()
   assert setting.protocol == "ll"
 
 
-def test_permutes_are_copied_where_all_of_their_communicator_is_one_process():
+def test_copy_engines_run_permutes_whose_communicator_is_one_process():
   copied = routes.Asked(copies_locally=True)
   both = dataclasses.replace(copied, permutes_apart=True)
   step = _permute(_MIB, _rings(128, 8), 128)
@@ -114,7 +115,7 @@ def test_permutes_are_copied_where_all_of_their_communicator_is_one_process():
   assert _permute(_MIB, _rings(8, 8), 8).asking(copied).routes
 
 
-def test_copy_engines_are_offered_for_exchanges_that_stay_in_a_process():
+def test_copy_engines_are_offered_for_permutes_within_a_process():
   step = _permute(16 * _MIB, _rings(8, 8), 8)
   (value,) = (
     v
@@ -139,7 +140,7 @@ def test_copy_engines_are_offered_for_exchanges_that_stay_in_a_process():
 _COPIES = {collective_routes.LOCAL_COPIES: True}
 
 
-def test_no_plan_rests_on_copies_that_were_measured_nowhere():
+def test_no_plan_depends_on_copies_that_were_never_measured():
   module = _permute(16 * _MIB, _rings(8, 8), 8).analysis.module
   tuning = tuner.tune(fake_target.of(lambda _: module))
   assert not tuning.plan.xla.options
@@ -153,7 +154,7 @@ def test_no_plan_rests_on_copies_that_were_measured_nowhere():
   assert f"{in_words.ms(copied.tuned.step_time_us)} ms" in told
 
 
-def test_what_may_gain_nothing_of_copies_is_in_the_range():
+def test_the_range_of_copied_permutes_includes_no_gain():
   step = _permute(16 * _MIB, _rings(8, 8), 8)
   copied = step.asking(evaluation.asked(_COPIES))
   before, after = (uncertainty.times(s, s.default) for s in (step, copied))
@@ -166,7 +167,7 @@ def test_what_may_gain_nothing_of_copies_is_in_the_range():
   assert f"{in_words.ms(before.mean_us)} ms" in told
 
 
-def test_a_plan_with_copies_within_a_process_says_where_they_act():
+def test_a_plan_with_copies_says_that_one_process_must_have_all_gpus():
   module = _permute(16 * _MIB, _rings(8, 8), 8).analysis.module
   arm = arms.Arm(name="copies", config=config_lib.XlaConfig(options=_COPIES))
   tuning = tuner.tune(fake_target.of(lambda _: module), arms=[arm])
@@ -202,7 +203,7 @@ def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
   return target_lib.of_step(jax.jit(step).lower(x, y), _TWO, name="step")
 
 
-def test_their_option_is_offered_told_and_verified(
+def test_the_communicator_option_is_offered_noted_and_verified(
   target: target_lib.StepTarget, monkeypatch: pytest.MonkeyPatch
 ):
   step = evaluation.scheduled_step(target)
@@ -230,7 +231,7 @@ def test_their_option_is_offered_told_and_verified(
   assert evaluation.asked({}).permutes_apart
 
 
-def test_permutes_that_leave_devices_out_are_not_offered_it():
+def test_the_communicator_option_is_not_offered_if_devices_are_left_out():
   step = _permute(256 * _MIB, _rings(128, 8)[:64], 128)
   assert step.permuting
   assert not any(_FLAG in note for note in notes.step_notes(step))
@@ -241,7 +242,7 @@ def test_permutes_that_leave_devices_out_are_not_offered_it():
   debug_options.find(knobs.FABRICS) is None,
   reason="this jaxlib has one stream for both fabrics",
 )
-def test_a_permute_has_the_stream_of_the_fabric_that_its_pairs_are_on(
+def test_a_permute_runs_on_the_stream_of_its_pairs_fabric(
   target: target_lib.StepTarget,
 ):
   config = config_lib.XlaConfig(options={knobs.FABRICS: "scale_up_fabric"})

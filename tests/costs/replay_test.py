@@ -47,7 +47,7 @@ def _replay(*program, costs: timeline.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 
-# Three times as slow beside the first of its collectives, twice beside others.
+# A kernel takes three times as long beside c30, twice beside other collectives.
 UNEQUAL = replay_parts.slowing(
   lambda _, collective_us: 3.0 if collective_us == 30 else 2.0
 )
@@ -77,7 +77,8 @@ def _program(text: str) -> program_lib.Program:
 @pytest.mark.parametrize(
   ("text", "costs", "step_us", "expected"),
   [
-    # Hidden, it costs what it slows: 30 us at half speed do 15 of the 40.
+    # A hidden collective costs only its slowdown: 30 us at half speed do 15 of
+    # the 40.
     ("+c30 k40 -c30", TWICE, 30 + 25, {"slowdown_us": {("k40", "c30"): 15}}),
     ("+c30 k40 -c30", TWICE, 55, {"kernel_us": 40, "collective_us": 30}),
     ("+c100 k40 -c100", TWICE, 100, {"exposed_us": {"c100": 20}}),
@@ -86,7 +87,7 @@ def _program(text: str) -> program_lib.Program:
     ("+c50 -c50 k40", TWICE, 90, {"slowdown_us": {}}),
     # A kernel after the collective is not slowed.
     ("+c10 k40 k41 -c10", TWICE, 86, {"slowdown_us": {("k40", "c10"): 5}}),
-    # Two follow each other: the kernel is done at 40, 10 beside the second.
+    # Two in sequence: the kernel ends at 40, after 10 beside the second.
     ("+c30 +c50 k20 -c30 -c50", TWICE, 80, {"exposed_us": {"c50": 40}}),
     # Waiting for the second exposes the first, too.
     ("+c30 +c50 -c50 -c30", TWICE, 80, {"exposed_us": {"c30": 30, "c50": 50}}),
@@ -100,31 +101,33 @@ def _program(text: str) -> program_lib.Program:
       *("+c50 k20 -c50", BOTH_TWICE, 40 + 30),
       {"exposed_us": {"c50": 30}, "delay_us": {"c50": 20}, "collective_us": 50},
     ),
-    # A collective that is slowed slows for longer: 20 us do 10 of the 40.
+    # A slowed collective slows the kernel for longer: 20 us do 10 of the 40.
     ("+c10 k40 -c10", BOTH_TWICE, 50, {"slowdown_us": {("k40", "c10"): 10}}),
-    # One whose turn comes inside a kernel waits for SMs, from 30 to 45.
+    # A collective that begins during a kernel waits for SMs, from 30 to 45.
     (
       *("+c30 +c50 k100 -c30 -c50", LATE, 100),
       {"delay_us": {"c50": 15}, "exposed_us": {}},
     ),
-    # They come free when the kernel ends, and between kernels.
+    # SMs become free when the kernel ends, and between kernels.
     ("+c30 +c50 k40 -c30 -c50", LATE, 40 + 50, {"delay_us": {"c50": 10}}),
     ("k40 +c0 +c30 k40 -c30", LATE, 80, {"delay_us": {}}),
-    # What nobody waits for ends with the step.
+    # The step lasts until a collective without a wait ends.
     ("+c50 k20", TWICE, 50, {"exposed_us": {"c50": 10}}),
     ("+c0 k40 -c0", TWICE, 40, {"slowdown_us": {}}),
-    # What was not started is not waited for.
+    # A wait without a start takes no time.
     ("-c50", TWICE, 0, {}),
-    # Copies go on beside kernels and collectives, and queue up.
+    # Copies overlap kernels and collectives, and queue up.
     ("+h60 +c30 k40 -c30 -h60", ALONE, 60, {"copy_wait_us": {"h60": 20}}),
     ("+h30 +h20", TWICE, 50, {"copy_us": 50}),
-    # A collective goes on while a copy is awaited.
+    # A collective continues during a wait for a copy.
     ("+h60 +c50 -h60 -c50", TWICE, 60, {"total_exposed_us": 0}),
     # Twice as slow for 30 us, in which 15 us of the kernel's work are done.
     ("+h30 k40 -h30", TWICE, 55, {"copy_slowdown_us": {"h30": 15}}),
   ],
 )
-def test_a_replay_of_a_few_parts(text, costs, step_us, expected):
+def test_short_programs_replay_as_computed_by_hand(
+  text, costs, step_us, expected
+):
   replayed = _replay(*_program(text), costs=costs)
   assert replayed.step_time_us == pytest.approx(step_us)
   for field, figure in expected.items():
@@ -152,7 +155,7 @@ def _on_two_streams(
   return timeline.replay(tuple(parts), costs)
 
 
-def test_collectives_of_two_streams_run_side_by_side():
+def test_collectives_on_two_streams_run_concurrently():
   replayed = _on_two_streams("+c50", "+c30.0", "-c30.0", "-c50")
   assert replayed.exposed_us == {"c30.0": 30, "c50": 20}
   assert replayed.collective_us == 80
@@ -160,12 +163,12 @@ def test_collectives_of_two_streams_run_side_by_side():
 
 def test_a_wait_for_one_stream_does_not_wait_for_the_other():
   replayed = _on_two_streams("+c90", "+c30.0", "-c30.0", "k10", "-c90")
-  # The kernel loses 10 us beside the other one, which goes on.
+  # The kernel loses 10 us beside c90, which continues.
   assert replayed.exposed_us == {"c30.0": 30, "c90": 40}
   assert replayed.step_time_us == 90
 
 
-def test_collectives_that_share_a_link_take_as_long_as_one_after_the_other():
+def test_collectives_that_share_a_link_take_as_long_as_in_sequence():
   costs = dataclasses.replace(
     TWICE,
     together=lambda found: contention.Together(
@@ -176,7 +179,7 @@ def test_collectives_that_share_a_link_take_as_long_as_one_after_the_other():
   assert replayed.exposed_us == {"c30.0": 60, "c50": 20}
 
 
-def test_a_kernel_loses_to_both_collectives_what_they_take_together():
+def test_a_kernel_is_slowed_by_the_channels_of_both_collectives():
   def beside(k, moving):
     return contention.Beside(
       kernel_us=k.time_us * (1 + moving.num_channels / 4),
@@ -195,7 +198,7 @@ def test_a_kernel_loses_to_both_collectives_what_they_take_together():
   assert replayed.slowdown_us == {("k20", "c60"): 20, ("k20", "c60.0"): 20}
 
 
-def test_a_synchronous_collective_waits_for_no_other_stream():
+def test_a_synchronous_collective_does_not_wait_for_other_streams():
   module = hlo_text.load(f"""
   p = f32[256,256] parameter(0)
 {hlo_text.all_gather("long", 2**28)[0]}
@@ -208,7 +211,7 @@ def test_a_synchronous_collective_waits_for_no_other_stream():
   step = step_lib.of_module(module, H100)
   key, replayed = step.key_of["short"], step.timeline(step.default)
   lone_us = step.predict(key, step.default[key]).time_us
-  # They are of one fabric, so that it gets no more than half of that.
+  # Both are on one fabric, so each gets at least half of it.
   assert lone_us < replayed.exposed_us["short"] <= 2 * lone_us + 1e-6
 
 
@@ -218,7 +221,7 @@ several_streams = replay_parts.programs(
 
 
 @given(program=several_streams)
-def test_a_second_stream_costs_no_time_where_nothing_is_shared(program):
+def test_a_second_stream_never_costs_time_where_nothing_is_shared(program):
   one = timeline.replay(_on_one_stream(program), ALONE)
   two = timeline.replay(program, ALONE)
   assert two.step_time_us <= one.step_time_us * (1 + 1e-9)
@@ -245,14 +248,14 @@ def _on_one_stream(program: program_lib.Program) -> program_lib.Program:
   return tuple(map(of_part, program))
 
 
-def test_the_slowest_branch_counts():
+def test_a_conditional_takes_its_slowest_branch():
   branches = _program("k40"), _program("k10 +c50 -c50"), ()
   replayed = _replay(Branch(branches))
   assert replayed.step_time_us == pytest.approx(60)
   assert replayed.kernel_us == 10
 
 
-def test_a_collective_can_outlive_iterations_of_a_loop():
+def test_a_collective_can_span_several_iterations_of_a_loop():
   c70 = collective("c70")
   # At half speed three iterations cover 60 of 70; the fourth is free halfway.
   replayed = _replay(Start(c70), Loop(_program("k10"), 5), Wait(c70))
@@ -273,7 +276,7 @@ def _unrolled(program: program_lib.Program) -> program_lib.Program:
 
 _KERNELS = [kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
 _COLLECTIVES = [collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
-# Neither commensurable nor equal for any two pairs.
+# Slowdowns are neither commensurable nor equal for any two pairs.
 _UNEVEN = replay_parts.slowing(
   lambda kernel_us, collective_us: (
     1.0 + (kernel_us % 3) / 7 + (collective_us % 5) / 11
@@ -312,7 +315,7 @@ with_branches = st.lists(
 
 @settings(deadline=None)
 @given(programs)
-def test_a_loop_is_its_iterations_one_after_the_other(program):
+def test_a_loop_costs_as_much_as_its_unrolled_iterations(program):
   replayed = timeline.replay(program, _UNEVEN)
   unrolled = timeline.replay(_unrolled(program), _UNEVEN)
   near = {"rel": 1e-6, "abs": 1e-6}
@@ -331,7 +334,7 @@ def test_a_loop_is_its_iterations_one_after_the_other(program):
 
 @settings(deadline=None)
 @given(with_branches)
-def test_step_time_is_kernels_and_slowdown_and_waits(program):
+def test_step_time_is_the_sum_of_kernels_slowdowns_and_waits(program):
   replayed = timeline.replay(program, _UNEVEN)
   assert replayed.step_time_us == pytest.approx(
     replayed.kernel_us
@@ -390,9 +393,7 @@ def _check_sums(
 
 
 @given(program=replay_parts.programs() | several_streams, costs=_COSTS)
-def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
-  program, costs
-):
+def test_a_recordings_slices_add_up_to_the_times_of_the_replay(program, costs):
   recorded = recorder.record(program, costs)
   replayed = timeline.replay(program, costs)
   assert recorded.step_time_us == replayed.step_time_us
@@ -400,7 +401,7 @@ def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
 
 
 @given(program=replay_parts.programs() | several_streams, costs=_COSTS)
-def test_slices_of_a_stream_follow_each_other_and_when_they_are_issued(
+def test_slices_on_a_stream_neither_overlap_nor_precede_their_issue(
   program, costs
 ):
   recorded = recorder.record(program, costs)
@@ -414,7 +415,7 @@ def test_slices_of_a_stream_follow_each_other_and_when_they_are_issued(
   assert max(end_us.values()) <= recorded.step_time_us + 1e-6
 
 
-def test_the_trips_of_a_loop_that_are_alike_are_one_slice():
+def test_identical_trips_of_a_loop_are_folded_into_one_slice():
   loop = Loop(_program("+c50 k10 -c50"), 100)
   recorded = recorder.record((loop,), replay_parts.costs())
   # The first two trips start alike, so the second stands for the rest: a kernel
@@ -440,15 +441,16 @@ def test_the_trips_of_a_loop_that_are_alike_are_one_slice():
   assert dict(fold.lost_us)["collectives"] == pytest.approx(98 * 10)
 
 
-def test_a_kernel_names_what_it_ran_beside_and_what_that_cost():
+def test_a_kernel_slice_lists_overlapping_collectives_and_their_cost():
   program = _program("+c30 +c8 k40")
   ran, *_ = _of_compute(recorder.record(program, replay_parts.costs()))
-  # Beside either the kernel takes twice its time: half of theirs is lost.
+  # Beside either collective the kernel takes twice its time and loses half of
+  # theirs.
   assert dict(ran.lost_us) == pytest.approx({"c30": 15.0, "c8": 4.0})
   assert ran.time_us == pytest.approx(40 + 15 + 4)
 
 
-def test_a_compiled_step_is_recorded_as_it_is_replayed(train_step_module):
+def test_a_compiled_steps_recording_agrees_with_its_replay(train_step_module):
   step = step_lib.of_module(train_step_module, cluster_lib.parse("1x8xh100"))
   recorded = recorder.record(step.program, step.costs(step.default))
   _check_sums(recorded, step.timeline(step.default))
@@ -521,14 +523,14 @@ def test_a_program_is_the_schedule_of_its_module():
   ]
 
 
-def test_a_loop_that_xla_did_not_count_asks_its_condition_each_time():
+def test_a_loop_without_a_trip_count_runs_its_condition_every_trip():
   uncounted = _TEXT.replace(hlo_text.trips(4), "metadata={}")
   analysis = overlap_lib.analyze(hlo.load(uncounted))
   *_, loop, last = _spelled(program_lib.of_module(analysis))
   assert (loop[0], loop[1][0], last) == (4, "less", "less")
 
 
-def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
+def test_an_overlaps_program_runs_from_its_start_to_its_done():
   analysis = overlap_lib.analyze(_MODULE)
   programs_ = [
     _spelled(program_lib.of_overlap(analysis, overlap))

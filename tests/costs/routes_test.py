@@ -86,7 +86,7 @@ def _costs(step: step_lib.Step) -> dict[str, tuple[str, int]]:
   }
 
 
-def test_the_flag_has_xla_copy_arguments_into_windows(
+def test_the_symmetric_flag_makes_xla_copy_arguments_into_windows(
   h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
 ) -> None:
   with_it = scheduled(_sharded(h100s), **{FLAG: True})
@@ -97,7 +97,7 @@ def test_the_flag_has_xla_copy_arguments_into_windows(
   assert copies[1] > copies[0]
 
 
-def test_gathers_take_no_sm_under_the_flag_and_scatters_few(
+def test_symmetric_gathers_take_no_sm_and_scatters_only_a_few(
   step: step_lib.Step,
 ) -> None:
   assert not step.routes
@@ -107,14 +107,14 @@ def test_gathers_take_no_sm_under_the_flag_and_scatters_few(
   }
 
 
-def test_a_list_of_kinds_asks_for_no_policy_and_bounds_bytes(
+def test_a_list_of_kinds_selects_kernels_within_its_byte_limits(
   step: step_lib.Step,
 ) -> None:
   listed = step.asking(_asked(**{KINDS: "AllGather,ReduceScatter:1024:bf16"}))
   assert _costs(listed) == {"all-gather": ("symmetric kernel", 2)}
 
 
-def test_an_inspection_under_the_flag_differs_and_says_why(
+def test_inspection_under_the_symmetric_flag_differs_and_says_why(
   step: step_lib.Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=true")
@@ -127,7 +127,7 @@ def test_an_inspection_under_the_flag_differs_and_says_why(
   assert not list(notes.route_notes(step))
 
 
-def test_inspect_and_explain_say_of_each_collective_what_runs_it(
+def test_inspect_and_explain_name_the_engine_of_each_collective(
   step: step_lib.Step,
 ) -> None:
   def told(found: step_lib.Step) -> dict[str, tuple[str, int]]:
@@ -160,7 +160,7 @@ def test_inspect_and_explain_say_of_each_collective_what_runs_it(
   )
 
 
-def test_no_setting_is_planned_for_what_asks_no_tuner(
+def test_no_setting_is_planned_for_collectives_that_ask_no_tuner(
   step: step_lib.Step,
 ) -> None:
   found = step.asking(_asked(**{FLAG: True}))
@@ -169,14 +169,14 @@ def test_no_setting_is_planned_for_what_asks_no_tuner(
   assert all(chosen[key] == found.default[key] for key in found.routes)
 
 
-def test_permutes_within_a_process_are_copied_under_their_flag(
+def test_the_local_copy_flag_moves_permutes_to_copy_engines(
   step: step_lib.Step,
 ) -> None:
   found = step.asking(_asked(**{collective_routes.LOCAL_COPIES: True}))
   assert _costs(found) == {"collective-permute": ("copy engines", 0)}
 
 
-def test_registered_buffers_are_said_not_to_be_costed(
+def test_a_note_says_that_registered_buffers_are_not_costed(
   step: step_lib.Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   name = collective_routes.REGISTERED
@@ -187,7 +187,7 @@ def test_registered_buffers_are_said_not_to_be_costed(
   )
 
 
-def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
+def test_symmetric_and_peer_memory_modes_take_no_sm_within_a_process(
   h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
 ) -> None:
   modes = {
@@ -203,7 +203,7 @@ def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
   text = " ".join(notes.route_notes(marked))
   assert "all-gather by copy engines (no SM)" in text
   assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in text
-  # Slower than NCCL's copies by the signals of one peer after the other.
+  # Slower than NCCL's copies, because peers are signaled one after another.
   (gathered,) = (k for k in marked.routes if k.kind == "all-gather")
   flagged = step.asking(_asked(**{FLAG: True})).routes[gathered]
   assert marked.routes[gathered].cost.time_us > flagged.cost.time_us
@@ -215,7 +215,7 @@ def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
   ("version", "sms"),
   [((2, 27, 7), None), ((2, 28, 9), 132), ((2, 29, 3), 132), ((2, 30, 3), 0)],
 )
-def test_what_nccl_can_do_goes_by_its_version(
+def test_symmetric_gathers_and_their_sms_depend_on_nccls_version(
   step: step_lib.Step, version: tuple[int, ...], sms: int | None
 ) -> None:
   asked = dataclasses.replace(_asked(**{FLAG: True}), nccl_version=version)
@@ -223,13 +223,13 @@ def test_what_nccl_can_do_goes_by_its_version(
   assert gathers == (None if sms is None else ("copy engines", sms))
 
 
-def test_without_enough_in_flight_sms_are_taken_after_all() -> None:
+def test_mostly_synchronous_collectives_use_kernels_not_copy_engines() -> None:
   module = gather_steps.module([MIB], plain_scatters=[8 * MIB, 9 * MIB])
   found = gather_steps.step(module).asking(_asked(**{FLAG: True}))
   assert {by for by, _ in _costs(found).values()} == {"symmetric kernel"}
 
 
-def test_a_ranks_own_part_is_copied_at_a_share_of_the_links_rate() -> None:
+def test_a_ranks_own_part_is_copied_at_a_share_of_the_link_rate() -> None:
   """NVIDIA/nccl#2177: 87 GiB/s within a GPU with links of 450 GB/s."""
   module = hlo_text.load(
     "p = bf16[67108864] parameter(0)\n"
@@ -251,7 +251,7 @@ def test_a_ranks_own_part_is_copied_at_a_share_of_the_links_rate() -> None:
 @pytest.mark.parametrize(
   ("version", "is_copied"), [((2, 30, 3), False), ((2, 30, 7), True)]
 )
-def test_between_nodes_proxies_and_copy_engines_gather_from_2_30_7_on(
+def test_copy_engines_gather_between_nodes_from_nccl_2_30_7_on(
   version: tuple[int, ...], is_copied: bool
 ) -> None:
   module = gather_steps.module([64 * MIB])
@@ -262,7 +262,7 @@ def test_between_nodes_proxies_and_copy_engines_gather_from_2_30_7_on(
   assert _costs(found) == expected
 
 
-def test_kernels_are_those_that_traces_show_in_as_many_ctas() -> None:
+def test_symmetric_kernels_and_their_ctas_match_published_traces() -> None:
   """Tencent-Hunyuan/UniRL#467: AllGather_STMC of 2 CTAs on eight H20s."""
   found = symmetric.kernel(
     H100,
@@ -282,7 +282,7 @@ def test_kernels_are_those_that_traces_show_in_as_many_ctas() -> None:
     st.none() | st.integers(0, 2**40),
   )
 )
-def test_lists_of_kinds_are_read_as_xla_reads_them(
+def test_lists_of_kinds_are_parsed_as_xla_parses_them(
   wanted: dict[str, int | None],
 ) -> None:
   text = ",".join(
@@ -298,7 +298,7 @@ def test_lists_of_kinds_are_read_as_xla_reads_them(
   assert not collective_routes.asks_for_no_sm({KINDS: text})
 
 
-def test_a_plan_names_the_flags_that_a_process_lacks(
+def test_missing_names_the_flags_of_a_plan_that_a_process_lacks(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   options = {FLAG: True}
@@ -307,7 +307,7 @@ def test_a_plan_names_the_flags_that_a_process_lacks(
   assert not collective_routes.missing(options)
 
 
-def test_tune_takes_symmetric_buffers_where_an_nccl_has_a_use_for_them(
+def test_tune_plans_symmetric_buffers_only_if_nccl_supports_them(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   module = gather_steps.module([64 * MIB], kernels_us=3.0)

@@ -116,7 +116,7 @@ def _beside_us(step: step_lib.Step) -> float:
 
 
 @if_known
-def test_each_fabric_has_its_stream_and_both_run_side_by_side(
+def test_each_fabric_has_its_own_stream_and_both_run_concurrently(
   compiled: Compiled,
 ):
   step = compiled(**APART)
@@ -130,15 +130,15 @@ def test_each_fabric_has_its_stream_and_both_run_side_by_side(
   assert (1, collectives_lib.COMMUNICATION) not in streams
   default = compiled()
   assert _beside_us(default) < 1 < _beside_us(step)
-  # A twentieth of the step at least: what goes between nodes hides what does
-  # not, which takes more than that.
+  # At least a twentieth of the step: collectives between nodes hide the ones
+  # within nodes, which take more than that.
   default_us, step_us = (
     s.timeline(s.default).step_time_us for s in (default, step)
   )
   assert step_us < 0.95 * default_us
 
 
-def test_two_streams_are_taken_in_turn_and_run_side_by_side(
+def test_two_streams_alternate_and_run_concurrently(
   compiled: Compiled,
 ):
   step, default = compiled(**STREAMS, **{IN_FLIGHT: 2}), compiled()
@@ -163,7 +163,7 @@ def test_two_streams_are_taken_in_turn_and_run_side_by_side(
   assert {**STREAMS, IN_FLIGHT: 2} in [value.options for value in values]
 
 
-def test_pipelined_sends_take_no_turn_of_the_streams():
+def test_pipelined_sends_do_not_advance_the_stream_rotation():
   def sent(name: str, pipeline: str) -> str:
     attributes = ", ".join(
       f'{key}="{value}"'
@@ -193,7 +193,9 @@ def test_pipelined_sends_take_no_turn_of_the_streams():
   ]
 
 
-def test_streams_without_a_limit_above_one_do_nothing(compiled: Compiled):
+def test_multiple_streams_have_no_effect_at_an_overlap_limit_of_one(
+  compiled: Compiled,
+):
   one, default = compiled(**STREAMS), compiled()
   assert one.timeline(one.default).step_time_us == pytest.approx(
     default.timeline(default.default).step_time_us
@@ -201,14 +203,16 @@ def test_streams_without_a_limit_above_one_do_nothing(compiled: Compiled):
 
 
 @if_known
-def test_the_limit_within_nodes_does_nothing_by_itself(compiled: Compiled):
+def test_the_scale_up_limit_has_no_effect_without_a_scale_up_stream(
+  compiled: Compiled,
+):
   alone, default = compiled(**{WITHIN: 4}), compiled()
   assert alone.timeline(alone.default) == default.timeline(default.default)
   said = [found.text for found in check.check(f"--{WITHIN}=4").findings]
   assert len(said) == 1 and f"--{knobs.FABRICS}=scale_up_fabric" in said[0]
 
 
-def test_streams_are_offered_where_a_step_has_both_fabrics_and_jaxlib_them(
+def test_fabric_streams_are_offered_if_step_and_jaxlib_have_both(
   compiled: Compiled, fsdp_scan
 ):
   def offered(step: step_lib.Step) -> bool:
@@ -221,7 +225,7 @@ def test_streams_are_offered_where_a_step_has_both_fabrics_and_jaxlib_them(
   assert not offered(one_node)
 
 
-def test_what_runs_side_by_side_is_noted_and_else_what_jaxlib_lacks(
+def test_notes_report_concurrent_fabrics_or_the_option_jaxlib_lacks(
   compiled: Compiled,
 ):
   default = compiled()
@@ -236,7 +240,7 @@ def test_what_runs_side_by_side_is_noted_and_else_what_jaxlib_lacks(
     assert "Try a short run first" in note
 
 
-def test_a_collective_behind_one_of_the_other_fabric_is_told_of_streams(
+def test_collectives_queued_behind_another_fabric_get_stream_advice(
   compiled: Compiled,
 ):
   def told(step: step_lib.Step) -> list[str]:
@@ -248,7 +252,7 @@ def test_a_collective_behind_one_of_the_other_fabric_is_told_of_streams(
     assert not told(compiled(**APART, **{IN_FLIGHT: 4}))
 
 
-def test_the_search_keeps_streams_that_recipes_leave_nothing_beside(
+def test_the_search_plans_streams_although_recipes_leave_no_overlap(
   target: target_lib.StepTarget,
 ):
   tuning = tuner.tune(target, applied="flags", seconds=60)

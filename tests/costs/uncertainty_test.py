@@ -63,10 +63,10 @@ def _step(*sizes_bytes: int, kernel_us: float = 600.0) -> step_lib.Step:
   return step_lib.of_module(module, H100)
 
 
-# A step in a scenario.
+# Steps under a scenario.
 
 
-def test_a_part_that_is_wrong_changes_what_it_is_of():
+def test_a_scenario_scales_only_the_part_that_it_names():
   step = _step(64 * _MIB)
   before = step.timeline(step.default)
   slow = step.under(scenario_lib.Scenario(other_kernels=2.0))
@@ -82,8 +82,8 @@ def test_a_part_that_is_wrong_changes_what_it_is_of():
   assert network.timeline(step.default) == before
 
 
-def test_contention_is_scaled_by_what_is_lost():
-  step = _step(16 * _MIB)  # Hidden: the kernel is beside it from its start.
+def test_a_contention_scenario_scales_the_time_lost_to_overlap():
+  step = _step(16 * _MIB)  # Hidden: the kernel overlaps it from the start.
   none_us, lost_us, more_us = (
     step.under(scenario_lib.Scenario(contention=factor))
     .timeline(step.default)
@@ -93,7 +93,7 @@ def test_contention_is_scaled_by_what_is_lost():
   assert 0 == none_us < lost_us < more_us
 
 
-def test_small_collectives_can_cost_nothing():
+def test_a_scenario_can_make_only_small_collectives_free():
   step = _step(64 * _KIB - 8, 64 * _KIB)
   small, large = sorted(step.keys, key=lambda key: key.num_bytes)
   free = step.under(scenario_lib.Scenario(small_collectives=0.0))
@@ -107,7 +107,9 @@ def test_small_collectives_can_cost_nothing():
   num_channels=st.integers(1, 24),
   mib=st.integers(1, 256),
 )
-def test_slow_channels_matter_where_there_are_few(factor, num_channels, mib):
+def test_slow_channels_matter_only_for_settings_with_few_channels(
+  factor, num_channels, mib
+):
   step = _step(mib * _MIB)
   (key,) = step.keys
   default = step.default[key]
@@ -124,7 +126,7 @@ def test_slow_channels_matter_where_there_are_few(factor, num_channels, mib):
     assert slow_us == alone_us
 
 
-def test_what_nccl_would_not_choose_is_less_known():
+def test_settings_that_nccl_would_not_choose_are_more_uncertain():
   step = _step(64 * _MIB)
   (key,) = step.keys
   default = step.default[key]
@@ -140,7 +142,7 @@ def test_what_nccl_would_not_choose_is_less_known():
     assert short.predict(key, setting).time_us == alone_us
 
 
-def test_what_smaller_chunks_gain_is_not_sure():
+def test_gains_of_smaller_chunks_are_uncertain():
   step = _step(4 * _MIB)
   (key,) = step.keys
   default = step.default[key]
@@ -157,7 +159,7 @@ def test_what_smaller_chunks_gain_is_not_sure():
 # Ranges.
 
 
-def test_parts_add_in_quadrature_each_at_its_worst():
+def test_worst_cases_of_all_parts_add_in_quadrature():
   found = uncertainty.combined(
     10.0,
     {
@@ -171,7 +173,7 @@ def test_parts_add_in_quadrature_each_at_its_worst():
   assert found.high == 12
 
 
-def test_errors_of_what_two_plans_share_cancel():
+def test_errors_common_to_two_plans_cancel():
   step = _step(64 * _MIB, 16 * _MIB)
   times = uncertainty.times(step, step.default)
   known = uncertainty.step_time(times)
@@ -180,14 +182,14 @@ def test_errors_of_what_two_plans_share_cancel():
   assert (gain.mean, gain.low, gain.high) == (0, 0, 0)
 
 
-def test_a_step_is_known_no_better_than_its_replay():
+def test_a_steps_range_is_at_least_as_wide_as_the_replay_error():
   known = uncertainty.step_time(uncertainty.Times(mean_us=10.0, by_scenario={}))
   steps = uncertainty.spreads()["steps"]
   assert known.low == pytest.approx(10 * math.exp(steps.low))
   assert known.high == pytest.approx(10 * math.exp(steps.high))
 
 
-def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
+def test_a_fabric_with_few_measurements_has_the_pooled_uncertainty():
   pooled = uncertainty.spreads()["between_nodes"]
   for name, spread in uncertainty.spreads().items():
     part, _, fabric = name.partition(".")
@@ -203,7 +205,7 @@ def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
 
 @pytest.mark.parametrize("is_between_nodes", [False, True])
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_a_calibrated_cluster_is_never_known_less(
+def test_calibration_never_widens_a_clusters_range(
   monkeypatch, is_between_nodes, factor
 ):
   known = uncertainty.spreads()
@@ -223,7 +225,7 @@ def test_a_calibrated_cluster_is_never_known_less(
   cluster = dataclasses.replace(
     plain, calibration=cluster_lib.Calibration(**{reach: factors})
   )
-  # The other reach has no factors.
+  # Only one of the two reaches is calibrated.
   for is_asked in (False, True):
     spread, other = (
       uncertainty.of_collectives(c, is_between_nodes=is_asked)
@@ -233,14 +235,14 @@ def test_a_calibrated_cluster_is_never_known_less(
     assert spread == (calibrated if is_narrower else other)
 
 
-def test_one_node_has_no_network_to_be_wrong_about():
+def test_a_single_node_has_no_network_scenarios():
   parts = {scenario.part for scenario in uncertainty.scenarios(H100)}
   assert "between_nodes" not in parts
   two = uncertainty.scenarios(cluster_lib.parse("2x8xh100"))
   assert parts | {"between_nodes"} == {scenario.part for scenario in two}
 
 
-# What is chosen.
+# Which settings are chosen.
 
 
 def _gains_us(
@@ -260,17 +262,16 @@ def _gains_us(
   mib=st.lists(st.integers(1, 256), min_size=1, max_size=3),
   kernel_us=st.floats(50.0, 3000.0),
 )
-def test_no_setting_costs_time_where_a_part_of_the_model_is_wrong(
-  mib, kernel_us
-):
+def test_no_chosen_setting_costs_time_in_any_scenario(mib, kernel_us):
   step = _step(*(size * _MIB for size in mib), kernel_us=kernel_us)
   found = settings.search(step).configuration
   assert min(_gains_us(step, found)) >= 0
   assert min(_gains_us(step, channel_cap.surest(step).configuration)) >= 0
 
 
-def test_what_only_a_mean_favors_is_not_chosen():
-  # Hardly hidden: the fewest channels that hide it are best as predicted.
+def test_a_setting_that_gains_only_on_average_is_not_chosen():
+  # The gather is barely hidden: as predicted, the fewest channels that hide it
+  # are best.
   step = _step(128 * _MIB, kernel_us=900.0)
   by_mean = lockstep.run_step(balance.Balance(), step).configuration
   assert step.timeline(by_mean).step_time_us < (
@@ -280,8 +281,9 @@ def test_what_only_a_mean_favors_is_not_chosen():
   assert min(_gains_us(step, settings.search(step).configuration)) >= 0
 
 
-def test_sure_gains_are_kept():
-  # Far from exposed: a setting that spares the kernel cannot lose.
+def test_settings_that_gain_in_every_scenario_are_chosen():
+  # The gather is far from exposed, so a setting that spares the kernel cannot
+  # lose.
   step = _step(16 * _MIB, kernel_us=3000.0)
   found = settings.search(step)
   assert found.tuned_times.mean_us < found.default_times.mean_us
@@ -302,7 +304,7 @@ def test_collectives_below_64_kib_keep_nccls_choice(scheduled, fsdp_step):
 @pytest.mark.parametrize(
   ("num_bytes", "is_kept"), [(_KIB, False), (_MIB, True)]
 )
-def test_no_option_is_kept_for_what_it_does_to_small_collectives(
+def test_no_option_is_chosen_for_its_gain_on_small_collectives(
   num_bytes, is_kept
 ):
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
@@ -321,7 +323,7 @@ def test_no_option_is_kept_for_what_it_does_to_small_collectives(
   assert (found.best in faster) == is_kept
 
 
-def test_pcie_alone_is_as_unknown_as_all_networks():
+def test_nodes_with_only_pcie_are_as_uncertain_as_networks():
   near, far = (
     uncertainty.of_collectives(cluster_lib.parse(name), is_between_nodes=False)
     for name in ("1x8xh100", "1x8xl40s")

@@ -98,11 +98,11 @@ def exchanged(h100s):
   [
     # 16,384 elements, four to a thread and 512 threads to a block.
     (64 * _KIB, "one-shot", 8, 7 * 64 * _KIB),
-    # An eighth of 524,288 elements is more than 32 blocks take at once.
+    # An eighth of 524,288 elements exceeds one pass of 32 blocks.
     (2 * _MIB, "two-shot", 32, 2 * 7 / 8 * 2 * _MIB),
   ],
 )
-def test_a_small_all_reduce_is_read_by_all_in_one_shot_and_by_parts_in_two(
+def test_small_all_reduces_run_in_one_shot_and_larger_ones_in_two(
   reduced, num_bytes, form, num_blocks, read_bytes
 ):
   step = step_lib.of_module(reduced(num_bytes), _H100)
@@ -115,7 +115,7 @@ def test_a_small_all_reduce_is_read_by_all_in_one_shot_and_by_parts_in_two(
   share = {"one-shot": 0.87, "two-shot": 0.75}[form]
   moving_us = read_bytes / (share * 18 * 20.6 * 1e3)
   assert cost.time_us == pytest.approx(latency_us + moving_us)
-  # As the step has it, and no tuner is asked.
+  # The step uses this cost and asks no tuner.
   timeline = step.timeline(step.default)
   assert timeline.collective_us == pytest.approx(cost.time_us)
   assert step.calls[key] == ()
@@ -126,18 +126,18 @@ def test_a_small_all_reduce_is_read_by_all_in_one_shot_and_by_parts_in_two(
 _ON_SIX = {
   "one-shot": (13, 21, 30, 38, 53, 70),
   "two-shot": (15, 17, 20, 26, 29, 37),
-}  # vllm#24111, which the latencies and rates are of.
+}  # vllm#24111, which the latencies and rates were fitted to.
 _ON_FOUR = {
   "one-shot": (10, 14, 19, 23, 30, 38),
   "two-shot": (17, 18, 25, 26, 35, 42),
-}  # vllm#24532, which nothing was taken from.
+}  # vllm#24532, which nothing was fitted to.
 
 
 @pytest.mark.parametrize(
   ("num_ranks", "measured_us", "most"), [(6, _ON_SIX, 0.1), (4, _ON_FOUR, 0.2)]
 )
 @pytest.mark.parametrize("form", ["one-shot", "two-shot"])
-def test_kernels_of_both_algorithms_take_what_they_took_where_measured(
+def test_one_shot_and_two_shot_kernels_match_measured_times(
   num_ranks, measured_us, most, form
 ):
   kernel = xla_kernels.Kernel(form=form, num_blocks=32)
@@ -161,14 +161,14 @@ def test_kernels_of_both_algorithms_take_what_they_took_where_measured(
 @pytest.mark.parametrize(
   ("kind", "num_bytes", "num_blocks"),
   [
-    # Of a gather each thread takes four elements of its rank's part at a time;
-    # of a scatter, of what it keeps.
+    # Each thread takes four elements at a time: of its rank's part in a gather,
+    # of the result in a scatter.
     ("all-gather", _MIB, 16),
     ("all-gather", 16 * _MIB, 32),
     ("reduce-scatter", 256 * _KIB, 4),
   ],
 )
-def test_gathers_and_scatters_are_read_in_one_shot_where_an_option_names_them(
+def test_gathers_and_scatters_run_in_one_shot_if_an_option_names_them(
   h100s, scheduled, kind, num_bytes, num_blocks
 ):
   rows, whole = (jax.sharding.PartitionSpec(*axes) for axes in (("x",), ()))
@@ -205,7 +205,7 @@ def test_gathers_and_scatters_are_read_in_one_shot_where_an_option_names_them(
 @pytest.mark.parametrize(
   ("num_bytes", "form"), [(256 * _KIB, "one-shot"), (512 * _KIB, "two-shot")]
 )
-def test_a_fusion_of_their_kind_is_such_a_kernel_without_a_strategy(
+def test_a_triton_collective_fusion_gets_its_form_from_its_size(
   num_bytes, form
 ):
   array = f"f32[{num_bytes // 4}]"
@@ -223,13 +223,13 @@ def test_a_fusion_of_their_kind_is_such_a_kernel_without_a_strategy(
   assert kernel.form == form
 
 
-def test_a_larger_all_reduce_is_nccls(reduced):
+def test_a_large_all_reduce_is_run_by_nccl(reduced):
   step = step_lib.of_module(reduced(64 * _MIB), _H100)
   assert not step.own_kernels
   assert not any("of its own" in note for note in notes.step_notes(step))
 
 
-def test_a_process_per_gpu_has_such_kernels_only_where_they_span_processes(
+def test_one_process_per_gpu_uses_xla_kernels_only_if_they_span_processes(
   reduced,
 ):
   apart = dataclasses.replace(_H100, processes_per_node=8)
@@ -241,7 +241,7 @@ def test_a_process_per_gpu_has_such_kernels_only_where_they_span_processes(
   assert bool(step.calls[key]) != spans
 
 
-def test_a_group_of_several_nodes_has_no_such_kernel(reduced):
+def test_a_group_that_spans_nodes_has_no_xla_kernel(reduced):
   nodes = cluster_lib.parse("2x4xh100")
   step = step_lib.of_module(
     reduced(64 * _KIB),
@@ -251,7 +251,7 @@ def test_a_group_of_several_nodes_has_no_such_kernel(reduced):
   assert not step.own_kernels
 
 
-def test_an_option_of_kinds_says_which_kernels_span_processes(monkeypatch):
+def test_an_option_lists_the_kinds_whose_kernels_span_processes(monkeypatch):
   across = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
   if debug_options.find(across) is None:
     assert not options_lib.span_processes("all-reduce")
@@ -262,7 +262,7 @@ def test_an_option_of_kinds_says_which_kernels_span_processes(monkeypatch):
   assert not options_lib.span_processes("all-reduce")
 
 
-def test_a_ragged_exchange_within_a_node_is_copied_in_a_block_per_update(
+def test_a_ragged_all_to_all_in_a_node_copies_with_a_block_per_update(
   exchanged,
 ):
   step = step_lib.of_module(exchanged, _B200)
@@ -279,7 +279,7 @@ def test_a_ragged_exchange_within_a_node_is_copied_in_a_block_per_update(
   assert 15 < cost.time_us / fast_us <= 32
 
 
-def test_the_device_kernel_exchanges_where_both_of_its_flags_are_set(
+def test_the_device_kernel_runs_only_if_both_of_its_flags_are_set(
   exchanged, monkeypatch
 ):
   on_device = "--xla_gpu_experimental_ragged_all_to_all_use_device_kernel=true"
@@ -300,7 +300,7 @@ def test_the_device_kernel_exchanges_where_both_of_its_flags_are_set(
   )
 
 
-def test_exchanges_in_a_rack_take_what_they_took_where_measured():
+def test_ragged_all_to_alls_in_a_rack_match_measured_times():
   racks = cluster_lib.parse("16x4xgb200")
   key = collective_lib.TuningKey(
     kind="ragged-all-to-all",
@@ -326,14 +326,16 @@ def test_exchanges_in_a_rack_take_what_they_took_where_measured():
     ) == pytest.approx(measured_ms, rel=0.04)
 
 
-def test_one_kernel_reaches_across_hosts_of_a_rack_as_jaxlib_has(exchanged):
+def test_a_kernel_spans_the_hosts_of_a_rack_only_if_jaxlib_supports_it(
+  exchanged,
+):
   rack = cluster_lib.parse("4x4xgb200")
   spans = options_lib.span_processes("ragged-all-to-all")
   assert bool(_step(exchanged, rack).own_kernels) == spans
   assert options_lib.most_exchanging() == (32 if spans else 8)
 
 
-def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
+def test_nccl_is_offered_for_a_ragged_all_to_all_and_named_as_effect(exchanged):
   step = step_lib.of_module(exchanged, _B200)
   offered = [
     value.options
@@ -354,7 +356,7 @@ def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
   assert effects.with_routes(unseen, step, by_nccl).evidence == (
     "1 ragged-all-to-all by an XLA kernel (8 SMs) without it"
   )
-  # The schedule is the same, and yet it is another step.
+  # The schedule is the same, but the step differs.
   looks = [
     evaluation.looks(exchanged, config_lib.XlaConfig(options=options))
     for options in ({}, offered[0])
@@ -371,20 +373,22 @@ def test_nccl_is_not_offered_for_all_reduces(reduced):
   ]
 
 
-def test_the_flag_of_the_environment_gives_nccl_the_exchange(
+def test_a_flag_in_the_environment_gives_a_ragged_all_to_all_to_nccl(
   exchanged, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", f"--{options_lib.EXCHANGES}=false")
   assert not _step(exchanged, _B200).own_kernels
 
 
-def test_an_exchange_between_nodes_is_nccls(exchanged):
+def test_a_ragged_all_to_all_between_nodes_is_run_by_nccl(exchanged):
   assert not step_lib.of_module(
     exchanged, cluster_lib.parse("2x4xb200")
   ).own_kernels
 
 
-def test_a_kernel_that_is_a_fusion_has_a_stream_of_its_own(h100s, scheduled):
+def test_a_collective_kernel_in_a_fusion_runs_on_the_fused_stream(
+  h100s, scheduled
+):
   rows, whole = (
     jax.sharding.NamedSharding(_mesh(h100s), jax.sharding.PartitionSpec(*axes))
     for axes in (("x",), ())
@@ -407,20 +411,20 @@ def test_a_kernel_that_is_a_fusion_has_a_stream_of_its_own(h100s, scheduled):
     if instruction.id == reduced.start_id
   ]
   assert reduced.form == "async" and reduced.xla_strategy
-  # As XLA has them from JAX 0.12 on.
+  # XLA starts fusions this way from JAX 0.12 on.
   is_fusion = start.opcode == "async-start"
   assert reduced.stream == (
     collectives_lib.FUSED if is_fusion else collectives_lib.COMMUNICATION
   )
 
 
-def test_xla_takes_no_kernel_of_its_own_where_the_options_say_so(reduced):
+def test_options_can_stop_xla_from_using_its_own_kernels(reduced):
   options = all_reduces_by_nccl.options()
   step = step_lib.of_module(reduced(64 * _KIB, **options), _H100)
   assert not step.own_kernels
 
 
-def test_a_processes_number_has_to_divide_the_gpus_of_a_node():
+def test_processes_per_node_must_divide_the_gpus_of_a_node():
   with pytest.raises(
     Exception, match="processes_per_node is 3; it must divide"
   ):
