@@ -13,7 +13,7 @@ from benchmarks import accuracy
 from benchmarks import groups
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
-# Groups of what is too large to ship. The published steps are left to the
+# Groups whose data are too large to ship. The published steps are left to the
 # benchmark: XLA takes minutes to schedule them.
 _OF_DATA = ("pax_a100", "maxtext_h100", "PyTorch")
 
@@ -104,7 +104,7 @@ def found(
 
 
 @pytest.mark.parametrize("name", _REACHED)
-def test_predictions_are_as_close_as_they_were(
+def test_prediction_errors_stay_within_their_recorded_bounds(
   found: dict[str, groups.Group], name: str
 ) -> None:
   if name.startswith(_OF_DATA) and not _DATA.is_dir():
@@ -114,7 +114,9 @@ def test_predictions_are_as_close_as_they_were(
   assert found[name].p90 <= most_p90
 
 
-def test_every_judged_group_has_a_bar(found: dict[str, groups.Group]) -> None:
+def test_every_judged_group_has_a_recorded_bound(
+  found: dict[str, groups.Group],
+) -> None:
   unjudged = {name for name in found if "below 64 KiB" in name}
   judged = {
     name for name in _REACHED if _DATA.is_dir() or not name.startswith(_OF_DATA)
@@ -122,7 +124,7 @@ def test_every_judged_group_has_a_bar(found: dict[str, groups.Group]) -> None:
   assert found.keys() - unjudged == judged
 
 
-def test_a_missing_folder_is_one_clear_error(
+def test_a_missing_data_folder_is_named_in_the_error(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],

@@ -54,14 +54,16 @@ def _check_ends_near_the_optimum(step: step_lib.Step, num_keys: int) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["1x8xh100", "1x8xa100_80", "1x8xb200"])
-def test_one_key_ends_within_a_percent_of_the_optimum(
+def test_search_over_one_key_ends_within_a_percent_of_the_optimum(
   train_step_module: hlo.Module, cluster: str
 ):
   step = step_lib.of_module(train_step_module, cluster_lib.parse(cluster))
   _check_ends_near_the_optimum(step, 1)
 
 
-def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
+def test_search_over_two_concurrent_keys_ends_near_the_optimum(
+  scheduled, fsdp_step
+):
   module = scheduled(
     fsdp_step(), xla_gpu_experimental_parallel_collective_overlap_limit=2
   )
@@ -97,7 +99,7 @@ def _not_worse(step: step_lib.Step, key: space_lib.Key) -> list[nccl.Setting]:
   return kept
 
 
-def test_nothing_is_tried_where_nothing_can_be_gained():
+def test_search_tries_only_the_start_where_nothing_can_be_gained():
   problem = problem_of(gather(64))
   profile = overlap_of(
     problem, 100.0, time_us=lambda *_: 50.0, lost_us=lambda *_: 0.2
@@ -106,7 +108,7 @@ def test_nothing_is_tried_where_nothing_can_be_gained():
   assert len(trials) == 1
 
 
-def test_a_key_goes_downhill_to_the_bottom_of_a_valley():
+def test_search_descends_to_the_bottom_of_a_valley():
   problem = problem_of(gather(64))
   (key,) = problem.keys
   subspace = space_lib.subspaces(key, H100)[-1]

@@ -46,7 +46,7 @@ def _slowdowns(*pairs: tuple[str, float, float]) -> groups.Group:
 _ONE_NODE = "one node, 64 KiB and more"
 
 
-def test_what_was_held_out_counts_and_nothing_else_if_there_is_any():
+def test_spreads_use_only_held_out_groups_where_there_are_any():
   fitted = _group(f"nccl-tests: {_ONE_NODE}", 1.0)
   held_out = _group(f"nccl-tests, held out: {_ONE_NODE}", *([math.e] * 3))
   (spread,) = errors.spreads([fitted, held_out]).values()
@@ -64,13 +64,13 @@ def test_what_was_held_out_counts_and_nothing_else_if_there_is_any():
   assert not spread.is_held_out
 
 
-def test_contention_is_what_all_kernels_lose_beside_a_collective():
+def test_contention_errors_sum_all_kernels_beside_a_collective():
   found = errors.spreads(
     [
       _slowdowns(
         ("a beside x", 1.4, 1.1),
         ("b beside x", 1.4, 1.3),
-        ("c beside y", 1.01, 1.0),  # Nothing, as it is predicted.
+        ("c beside y", 1.01, 1.0),  # No slowdown, as predicted.
       )
     ]
   )
@@ -80,7 +80,7 @@ def test_contention_is_what_all_kernels_lose_beside_a_collective():
   assert spread.low == 0
 
 
-def test_errors_of_kernels_even_out_in_a_step():
+def test_errors_of_single_kernels_average_out_over_a_step():
   ratios = [0.5, 2.0] * 50
   found = errors.spreads([_group("a step: lone other kernels", *ratios)])
   spread = found["other_kernels"]
@@ -88,7 +88,7 @@ def test_errors_of_kernels_even_out_in_a_step():
   assert 0 < spread.p90 < math.log(2) / 2
 
 
-def test_a_step_counts_without_scatters_whose_time_its_data_decide():
+def test_step_errors_exclude_scatters_whose_time_depends_on_data():
   name = "a step: step time from module and spec"
   rest = _group(f"{name}, less colliding scatters", 1.1)
   spread = errors.spreads([_group(name, 2.0), rest])["steps"]
@@ -97,7 +97,7 @@ def test_a_step_counts_without_scatters_whose_time_its_data_decide():
   assert spread.low == 0
 
 
-def test_what_is_written_is_what_the_model_reads():
+def test_error_spreads_are_written_as_the_model_reads_them():
   shipped = pathlib.Path(uncertainty.__file__).parent / "fitted/errors.json"
   written = json.loads(json.dumps(errors.document(uncertainty.spreads())))
   assert written == json.loads(shipped.read_text(encoding="utf-8"))
@@ -125,7 +125,9 @@ _MODULES = {
 
 
 @pytest.mark.parametrize("kind", _MODULES)
-def test_xla_copies_the_operand_of_an_all_reduce_and_of_no_other(kind: str):
+def test_xla_copies_the_operand_of_an_all_reduce_not_of_an_all_gather(
+  kind: str,
+):
   module = hlo.load(
     f"HloModule m, num_partitions=8\n{_ADD}"
     f"ENTRY e {{\n  p = f32[2097152] parameter(0)\n  {_MODULES[kind]}\n}}\n"
@@ -136,7 +138,7 @@ def test_xla_copies_the_operand_of_an_all_reduce_and_of_no_other(kind: str):
   assert len(copies) == (1 if kind == "all-reduce" else 0)
 
 
-def test_a_row_holds_a_copy_where_its_module_does():
+def test_table_rows_include_copies_of_all_reduces_and_permutes():
   copied = {row.key.kind for row in _TABLE if row.copy_us}
   assert copied == {"all-reduce", "collective-permute"}
   assert {row.device for row in _TABLE if row.copy_us} == {
@@ -162,7 +164,7 @@ def _folder(root: pathlib.Path, times_us: dict[str, float]) -> pathlib.Path:
   return root
 
 
-def test_a_launch_takes_longer_for_each_channel(tmp_path: pathlib.Path):
+def test_launch_time_grows_with_each_channel(tmp_path: pathlib.Path):
   rows = fit_paths.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
   assert [row.setting.num_channels for row in rows] == [2, 4, 2, 4]
   # For each GPU 4 and 6 us, and 6.25 and 9.375: 1.0 and 1.56 a channel. Less
@@ -172,20 +174,22 @@ def test_a_launch_takes_longer_for_each_channel(tmp_path: pathlib.Path):
   assert launch_us == pytest.approx((0.8 * 3.65) ** 0.5, rel=0.01)
 
 
-def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):
+def test_systems_of_a_single_site_are_predicted_without_launch_time(
+  tmp_path: pathlib.Path,
+):
   names = sorted(
     n for n in lone_collective.seen_systems() if n.startswith("xx1-")
   )
   folder = _folder(tmp_path, dict.fromkeys(names, 40.0))
   predicted = fit_paths.held_out(_TABLE, fit_paths.other_rows(folder))
-  # With no other site there is no launch to know of: the collective's own time.
+  # No launch time is known without another site, so none is added.
   assert [row.system for row, _ in predicted] == [
     n for n in names for _ in "ab"
   ]
   assert all(time_us < 35.0 for _, time_us in predicted)
 
 
-def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
+def test_a_system_outside_all_fits_is_predicted_with_shipped_values(
   tmp_path: pathlib.Path,
 ):
   folder = _folder(tmp_path, {"new": 40.0})
@@ -196,8 +200,8 @@ def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
-def test_systems_of_one_node_are_foretold_by_fits_that_did_not_see_them():
-  # docs/cost_model.md has what is reached; before, 14.9 % and 33.8 %.
+def test_errors_of_held_out_one_node_systems_stay_within_bounds():
+  # docs/cost_model.md has the current errors; before, 14.9 % and 33.8 %.
   found = {group.name: group for group in fit_paths.compare(_DATA)}
   title = "nccl-tests, held out: one node"
   assert found[f"{title}, 64 KiB and more"].median < 0.035
@@ -212,7 +216,7 @@ _SHIPPED = pathlib.Path(fusion.__file__).with_name("fitted") / "fusion.json"
 @pytest.mark.skipif(
   not _DATA.is_dir(), reason="traces are not beside this checkout (shared/data)"
 )
-def test_the_figures_that_ship_are_those_that_the_fit_finds():
+def test_shipped_fusion_parameters_equal_a_fresh_fit():
   steps = list(fit_fusions.read(_DATA))
   shipped = json.loads(_SHIPPED.read_text(encoding="utf-8"))
   assert fit_fusions.fusions(steps) == shipped

@@ -8,7 +8,7 @@ from benchmarks import gains
 from benchmarks.strands import modules
 
 
-def test_forms_that_others_measured_are_predicted():
+def test_published_gains_of_forms_are_predicted():
   rows = gains.table(None, ("forms",)).rows
   assert len(rows) == len(modules.PUBLISHED)
   for row in rows:

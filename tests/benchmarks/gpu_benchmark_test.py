@@ -39,7 +39,7 @@ from lagom_xla.passes import overlap
 import xspace_text
 
 
-def test_without_a_gpu_every_part_says_that_it_was_not_measured(
+def test_every_part_is_reported_as_not_measured_without_a_gpu(
   tmp_path: pathlib.Path,
 ) -> None:
   subprocess.run(
@@ -67,7 +67,9 @@ def _row(
   )
 
 
-def test_a_part_that_fails_or_hangs_is_told_of(tmp_path: pathlib.Path) -> None:
+def test_a_part_that_fails_or_hangs_is_reported_as_failed(
+  tmp_path: pathlib.Path,
+) -> None:
   failed = _row(tmp_path, "no_such")
   assert failed["status"] == "failed"
   assert "no_such" in failed["reason"]
@@ -76,7 +78,7 @@ def test_a_part_that_fails_or_hangs_is_told_of(tmp_path: pathlib.Path) -> None:
   assert hung["reason"] == "It did not end within 0 s."
 
 
-def test_a_python_that_hangs_is_ended() -> None:
+def test_a_python_process_that_hangs_is_killed() -> None:
   done = part.run_python("-c", "while True: pass", limit_s=0.1)
   assert done.returncode < 0
   assert done.stderr == "It did not end within 0 s."
@@ -96,7 +98,7 @@ def test_a_part_without_its_packages_is_not_measured(
 @pytest.mark.skipif(
   shutil.which("nvidia-cuda-mps-control") is not None, reason="MPS is here"
 )
-def test_two_ranks_share_no_gpu_without_mps(tmp_path: pathlib.Path) -> None:
+def test_two_ranks_are_not_measured_without_mps(tmp_path: pathlib.Path) -> None:
   row = _row(tmp_path, "two_ranks")
   assert row["status"] == "not measured"
   assert "There is no nvidia-cuda-mps-control" in row["reason"]
@@ -138,14 +140,14 @@ def run_ranks(
     (120.0, "no_such_platform", "no_such_platform"),
   ],
 )
-def test_ranks_that_fail_or_hang_are_ended(
+def test_ranks_that_fail_or_hang_raise_an_error(
   tmp_path: pathlib.Path, limit_s: float, platform: str, message: str
 ) -> None:
   with pytest.raises(ranks_lib.JobError, match=message):
     run_ranks(tmp_path, limit_s, platform)
 
 
-def test_the_ranks_of_a_job_run_different_kernels_beside_one_collective(
+def test_the_ranks_of_a_job_run_and_trace_every_program(
   tmp_path: pathlib.Path,
 ) -> None:
   step_us = run_ranks(tmp_path)
@@ -234,7 +236,7 @@ def beside_a_collective(
     begin_us += _COLLECTIVE_US + 100.0
 
 
-def test_kernel_times_are_compared_one_by_one(
+def test_measured_and_predicted_times_of_each_kernel_are_compared(
   h200s: Any, tmp_path: pathlib.Path
 ) -> None:
   del h200s
@@ -282,7 +284,7 @@ def traces(h200s: Any, tmp_path: pathlib.Path) -> pathlib.Path:
   return tmp_path
 
 
-def test_contention_is_compared_by_what_was_measured_alone(
+def test_contention_is_compared_with_times_of_lone_kernels(
   traces: pathlib.Path,
 ) -> None:
   figures = ranks_lib.compared_beside(traces, _TWO.name, chunk_bytes=2**19)

@@ -65,10 +65,10 @@ def _channels(trials: list[Trial], key: space_lib.Key = _KEY) -> list[int]:
   return [trial.asked[key].num_channels for trial in trials]
 
 
-# What is compared.
+# Comparing subspaces.
 
 
-def test_the_fastest_subspace_is_chosen_with_all_resources():
+def test_the_subspace_that_is_fastest_with_most_resources_is_chosen():
   problem = problem_of(_KEY)
   times_us = {"ll": 50.0, "ll128": 20.0, "simple": 70.0}
   profile = overlap_of(
@@ -89,7 +89,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
   )
 
 
-def test_subspaces_of_a_key_are_compared_with_the_others_as_they_were():
+def test_other_keys_are_fixed_while_subspaces_of_one_are_compared():
   problem = problem_of(gather(64), gather(32))
   trials, _ = trials_of(Lagom(), problem, overlap_of(problem, 300.0))
   start = trials[0].asked
@@ -132,7 +132,7 @@ def test_a_collective_that_gains_nothing_keeps_its_previous_setting():
   assert best[_KEY].num_channels == 2
 
 
-def test_others_are_raised_beside_the_setting_that_was_kept():
+def test_other_keys_are_raised_while_a_stuck_key_keeps_its_setting():
   stuck = gather(32)
 
   def time_us(key: space_lib.Key, setting: collective_lib.Setting) -> float:
@@ -144,7 +144,7 @@ def test_others_are_raised_beside_the_setting_that_was_kept():
   assert set(others) == {kept}
 
 
-# Whose raise is next.
+# The order of raises.
 
 
 def _order_of_raises(trials: list[Trial]) -> list[int]:
@@ -160,7 +160,7 @@ def _order_of_raises(trials: list[Trial]) -> list[int]:
   return order
 
 
-def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
+def test_the_collective_with_the_best_gain_per_cost_is_raised_first():
   small = gather(32)
   raises, _ = _raises(
     small,
@@ -179,7 +179,7 @@ def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
   assert set(order[most:]) == {0}
 
 
-def test_equal_priorities_go_in_the_order_of_the_keys():
+def test_keys_of_equal_priority_are_raised_in_their_order():
   raises, _ = _raises(
     *(gather(mib) for mib in (32, 64, 128)),
     time_us=lambda key, setting: 1000.0 - 10.0 * setting.num_channels,
@@ -188,10 +188,10 @@ def test_equal_priorities_go_in_the_order_of_the_keys():
   assert _order_of_raises(raises)[:3] == [0, 1, 2]
 
 
-# Where it ends.
+# The end of a search.
 
 
-def test_raising_stops_where_communication_becomes_shorter():
+def test_raises_stop_when_communication_is_shorter_than_computation():
   raises, best = _raises(
     gather(256), kernels_us=1500.0, lost_us=_per_channel(1.0)
   )
@@ -199,11 +199,11 @@ def test_raising_stops_where_communication_becomes_shorter():
   for trial in before:
     assert trial.profile.communication_us >= trial.profile.computation_us
   assert last.profile.communication_us < last.profile.computation_us
-  # What made X' < Y' is kept.
+  # The raise that made X' < Y' is kept.
   assert best == last.asked
 
 
-def test_a_collective_at_its_limit_is_finished():
+def test_a_collective_is_raised_up_to_its_channel_limit():
   raises, best = _raises(_KEY, time_us=_shared(1e3))
   assert _channels(raises)[-1] == best[_KEY].num_channels == _MOST_CHANNELS
 
@@ -235,7 +235,7 @@ def test_the_start_is_kept_when_nothing_is_better():
     ),
   ],
 )
-def test_one_key_ends_near_the_best_of_its_whole_space(
+def test_search_over_one_key_ends_near_the_best_of_its_space(
   kernels_us: float, lost_us: float, at_most: float
 ):
   key = gather(256)

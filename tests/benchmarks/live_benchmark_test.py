@@ -62,7 +62,7 @@ def found(
   ]
 
 
-def test_a_row_is_of_what_was_adopted_and_of_the_slower_host():
+def test_a_row_describes_the_adopted_proposal_and_the_slower_host():
   row = command.row(
     CASE, 200, found(REJECTED, ADOPTED, chosen=(0.25, 0.275, 0.225))
   )
@@ -75,11 +75,11 @@ def test_a_row_is_of_what_was_adopted_and_of_the_slower_host():
   assert (row["tried"], row["steps"]) == (2, 120)
 
 
-def test_four_cases_have_to_be_surely_faster_and_none_slower():
+def test_targets_need_four_faster_cases_and_no_slower_one():
   won = found(ADOPTED, chosen=(0.5, 0.55, 0.45))
   names = list(cases.CASES)
   rows = [command.row(name, 200, won) for name in names[:4]]
-  # The same case at another rate is no other case.
+  # A case at another rate is still the same case.
   again = [*rows[:3], command.row(names[0], 400, won)]
   lost = command.row(names[4], 200, found(ADOPTED, chosen=(1.2, 1.32, 1.08)))
 
@@ -91,7 +91,7 @@ def test_four_cases_have_to_be_surely_faster_and_none_slower():
   assert are_met([*rows, lost]) == [True, False]
 
 
-def test_all_steps_come_first_equally_often_and_each_trains_on():
+def test_compared_steps_take_turns_at_running_first():
   made = cases.perceptrons(jax.devices()[:2], num_layers=1, width=8, num_rows=4)
   ran: list[str] = []
 
@@ -111,7 +111,7 @@ def test_all_steps_come_first_equally_often_and_each_trains_on():
   assert jax.tree.structure(state) == jax.tree.structure(made.state)
 
 
-# One of each kind: the others have other sizes.
+# One case of each kind; the others differ in size.
 @pytest.mark.parametrize(
   "name",
   [
@@ -175,7 +175,7 @@ def scheduled_chain(way: compiling.Way) -> hlo.Module:
 
 
 @pytest.mark.parametrize("group_bytes", [0, GRADIENT_BYTES // 3])
-def test_groups_change_no_bit(group_bytes: int):
+def test_grouping_gradients_changes_no_bit_of_the_results(group_bytes: int):
   made = many_gradients()
   way = compiling.Way(group_bytes=group_bytes)
   compiled = CpuProposer().compile(lowered(made), compiling.to_bytes(way))
@@ -189,13 +189,13 @@ def test_groups_change_no_bit(group_bytes: int):
     assert len(arrays) == NUM_ARRAYS
 
 
-def test_a_collective_behind_a_product_changes_no_bit():
+def test_ordering_a_collective_after_a_product_changes_no_bit():
   made = chain()
   compiled = CpuProposer().compile(lowered(made), compiling.to_bytes(ORDERED))
   assert bits(made, compiled) == bits(made, lowered(made).compile())
 
 
-def test_donated_inputs_stay_donated_or_the_way_is_refused():
+def test_donated_inputs_stay_donated_or_compiling_is_refused():
   made = many_gradients()
   jitted: Any = made.step
   step = jax.jit(jitted.__wrapped__, donate_argnums=0).lower(
@@ -215,7 +215,7 @@ def test_donated_inputs_stay_donated_or_the_way_is_refused():
   assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
-def test_many_small_gradients_are_proposed_as_few_large_ones():
+def test_many_small_gradients_are_proposed_to_be_grouped():
   step = lowered(many_gradients())
   found = proposed(step)
   assert 1 <= len(found) <= 6
@@ -225,7 +225,7 @@ def test_many_small_gradients_are_proposed_as_few_large_ones():
   assert len(sent(hlo.load(best))) < NUM_ARRAYS
 
 
-def test_proposals_are_the_best_first_and_all_better_than_the_step(
+def test_proposals_are_sorted_by_gain_and_all_beat_the_step(
   tmp_path: pathlib.Path,
 ):
   made = many_gradients()
@@ -244,12 +244,12 @@ def test_proposals_are_the_best_first_and_all_better_than_the_step(
   assert all(0 < ratio < 1 for ratio in ratios)
 
 
-def test_a_step_without_collectives_has_nothing_to_tune():
+def test_a_step_without_collectives_gets_no_proposals():
   step = jax.jit(lambda x: x @ x).lower(np.ones((512, 512), np.float32))
   assert proposed(step) == []
 
 
-def test_nothing_follows_once_nobody_waits():
+def test_a_stopped_proposer_makes_no_proposals():
   stop = threading.Event()
   stop.set()
   measured = proposals_lib.Measured(trace_dir=None, step_s=1.0)
@@ -257,12 +257,12 @@ def test_nothing_follows_once_nobody_waits():
   assert not list(CpuProposer().proposals(step, measured, stop))
 
 
-def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
+def test_fitted_costs_replay_the_step_in_its_measured_time():
   module = scheduled_chain(compiling.AS_XLA_DOES)
   (one,) = collectives.find(module)
   ran = fit.Execution(step_s=0.1, held_s={one.name: 0.02})
   fitted = fit.costs(module, ran)
   assert replay.step_s(module, fitted) == pytest.approx(0.1)
-  # What the trace has not is what products take.
+  # The rest of the step, which the trace lacks, is that of products.
   assert fitted.multiplication_s == pytest.approx(0.08 / (3 * 512**3), rel=1e-3)
   assert replay.step_s(scheduled_chain(ORDERED), fitted) == pytest.approx(0.08)

@@ -33,7 +33,7 @@ def found() -> tables.Searched:
     num_kv_heads=8,
     d_ffn=2048,
     vocab_size=1024,
-    # A layer's share of it decides what is combined.
+    # A layer's share of it decides which collectives are combined.
     num_params=6 * 3_500_000,
   )
   workload = dataclasses.replace(
@@ -53,7 +53,7 @@ def found() -> tables.Searched:
     ("olmoe-1b-7b/ep/8/a", 2, 16),
   ],
 )
-def test_workloads_and_batches_are_those_of_the_paper(
+def test_workloads_and_batches_match_the_paper(
   name: str, microbatch_size: int, global_batch_size: int
 ):
   # Two clusters; FSDP and TP of three models on one node and on two, EP of two.
@@ -64,7 +64,7 @@ def test_workloads_and_batches_are_those_of_the_paper(
   assert num_sequences * workload.num_microbatches == global_batch_size
 
 
-def test_patterns_are_the_two_of_the_paper(found: tables.Searched):
+def test_patterns_match_the_two_of_the_paper(found: tables.Searched):
   rows = tables.patterns(found.step).rows
   for pattern, has_both in (("1", False), ("2", True)):
     of_one = [row for row in rows if row["pattern"] == pattern]
@@ -77,7 +77,7 @@ def test_patterns_are_the_two_of_the_paper(found: tables.Searched):
   assert many["speedup"] < 1
 
 
-def test_rows_are_sound_and_in_the_columns_of_the_committed_results(
+def test_rows_are_plausible_and_have_the_committed_columns(
   found: tables.Searched, tmp_path: pathlib.Path
 ):
   times, shares = tables.step_times([found]), tables.shares([found])

@@ -55,7 +55,7 @@ def _by_channels(
 
 
 @pytest.mark.parametrize("valley", [1, 7])
-def test_autoccl_descends_to_the_fastest_and_not_to_the_best(valley):
+def test_autoccl_descends_to_the_fastest_collectives_not_the_best_step(valley):
   problem = problem_of(gather(64), gather(32))
   profile = _by_channels(problem, lambda n: 100.0 + (n - valley) ** 2)
   trials, best = trials_of(autoccl.AutoCCL(), problem, profile)
@@ -70,7 +70,9 @@ def test_autoccl_descends_to_the_fastest_and_not_to_the_best(valley):
 
 
 @pytest.mark.parametrize("searcher", [Balance(), Lagom(), tpe.TPE()])
-def test_the_history_is_of_whole_steps_from_the_default_down(step, searcher):
+def test_history_starts_at_the_default_step_time_and_never_rises(
+  step, searcher
+):
   history = lockstep.run_step(searcher, step, max_trials=20)
   default_us = step.timeline(step.default).step_time_us
   assert history.best_us[0] == pytest.approx(default_us)
@@ -80,7 +82,7 @@ def test_the_history_is_of_whole_steps_from_the_default_down(step, searcher):
   assert 1 <= history.num_trials <= 20
 
 
-def test_growth_counts_a_key_for_each_collective(h100s):
+def test_growth_table_has_one_key_for_each_collective(h100s):
   del h100s  # Only says whether there is anything to compile with.
   table = growth.table((1, 2, 4))
   for row in table.rows:

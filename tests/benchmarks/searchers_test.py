@@ -37,12 +37,12 @@ _SEARCHERS: dict[str, searcher_lib.Searcher] = {
   "autoccl": autoccl.AutoCCL(),
   "tpe": tpe.TPE(max_trials=15),
 }
-# Those that look for something, with the most trials that a key may take.
+# The most trials for each key, for searchers that end by themselves.
 _TRIALS_PER_KEY = {"autoccl": 500, "balance": 64, "lagom": 32}
-# Those whose questions depend on the seed.
+# Searchers whose trials depend on the seed.
 _DRAWING = ("autoccl", "tpe")
 
-# What communication is beside: it alone, about as much, and far more.
+# Computation beside communication: none, about as much, and far more.
 _KERNELS_US = (0.0, 400.0, 1e6)
 
 
@@ -64,12 +64,12 @@ def case(
   return _SEARCHERS[name], *_overlap(num_keys, kernels_us)
 
 
-def test_the_same_seed_asks_the_same_questions(case):
+def test_trials_with_the_same_seed_are_the_same(case):
   assert trials_of(*case, seed=3) == trials_of(*case, seed=3)
 
 
 @pytest.mark.parametrize("max_trials", [5, None])
-def test_a_run_ends_with_its_budget_and_the_best_of_it(case, max_trials):
+def test_a_run_ends_at_its_budget_with_its_best_trial(case, max_trials):
   searcher, problem, profile = case
   trials, _ = trials_of(*case)
   search = searcher_lib.run(
@@ -103,7 +103,7 @@ def _is_in_the_space(
   )
 
 
-def _check_questions(
+def _check_trials(
   problem: problem_lib.Problem, trials: Sequence[Trial]
 ) -> None:
   """The start comes first; other settings are the start's or in the space."""
@@ -115,15 +115,17 @@ def _check_questions(
       assert setting == start[key] or _is_in_the_space(key, setting)
 
 
-def test_every_question_is_in_the_space_or_the_start(case):
+def test_every_trial_is_the_start_or_in_the_space(case):
   trials, _ = trials_of(*case)
-  _check_questions(case[1], trials)
+  _check_trials(case[1], trials)
 
 
 @pytest.mark.parametrize("name", _TRIALS_PER_KEY)
 @pytest.mark.parametrize("num_keys", [1, 4, 16])
 @pytest.mark.parametrize("kernels_us", _KERNELS_US)
-def test_trials_grow_with_the_number_of_keys(name, num_keys, kernels_us):
+def test_trials_are_at_most_proportional_to_the_number_of_keys(
+  name, num_keys, kernels_us
+):
   trials, _ = trials_of(_SEARCHERS[name], *_overlap(num_keys, kernels_us))
   assert len(trials) <= 2 + _TRIALS_PER_KEY[name] * num_keys
 
@@ -138,7 +140,7 @@ def test_sends_and_receives_keep_their_setting(name):
 
 
 @pytest.mark.parametrize("name", _SEARCHERS)
-def test_a_start_with_more_keys_is_no_matter(name):
+def test_keys_of_the_start_outside_the_problem_are_ignored(name):
   problem = problem_of(gather(64))
   start = {**start_of(problem), **start_of(problem_of(gather(8)))}
   search = searcher_lib.Search(_SEARCHERS[name], problem, H100, start=start)
@@ -146,7 +148,7 @@ def test_a_start_with_more_keys_is_no_matter(name):
 
 
 @pytest.mark.parametrize("name", _SEARCHERS)
-def test_only_searchers_that_draw_ask_by_the_seed(name):
+def test_only_random_searchers_depend_on_the_seed(name):
   case = (_SEARCHERS[name], *_overlap(1, 400.0))
   first, second = (trials_of(*case, seed=seed) for seed in (0, 1))
   assert (first != second) == (name in _DRAWING)
@@ -155,7 +157,9 @@ def test_only_searchers_that_draw_ask_by_the_seed(name):
 @pytest.mark.parametrize("name", ["autoccl", "balance", "lagom"])
 @hypothesis.given(seed=st.integers(0, 2**32), num_keys=st.integers(1, 4))
 @hypothesis.settings(max_examples=25)
-def test_nonsense_does_not_lead_astray(name, seed, num_keys):
+def test_searches_of_random_profiles_still_end_with_the_best_trial(
+  name, seed, num_keys
+):
   problem, _ = _overlap(num_keys, 0.0)
   rng = random.Random(seed)
 
@@ -180,10 +184,12 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   trials, best = trials_of(_SEARCHERS[name], problem, nonsense)
   least = min(trials, key=lambda trial: trial.profile.total_us)
   assert best == least.asked
-  _check_questions(problem, trials)
+  _check_trials(problem, trials)
 
 
-def test_a_trial_shows_what_each_key_takes_and_costs(train_step_module):
+def test_profiles_of_trials_add_up_to_the_timeline_of_the_step(
+  train_step_module,
+):
   step = step_lib.of_module(train_step_module, H100)
   whole = step.timeline(step.default)
   communication_us = waits_us = slowdown_us = 0.0

@@ -46,7 +46,7 @@ def _table(*rows: table_lib.Row) -> table_lib.Table:
   )
 
 
-def test_a_table_is_printed_as_it_is_written(
+def test_a_table_is_printed_as_in_its_csv_file(
   tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
   table = _table({"module": "a", "share": 0.125, "n": 2}, {"module": "b"})
@@ -58,7 +58,7 @@ def test_a_table_is_printed_as_it_is_written(
   assert targets == "outcome,wanted,found\nmissed,w,f\n"
 
 
-def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path: pathlib.Path):
+def test_rows_of_earlier_runs_are_merged_with_new_ones(tmp_path: pathlib.Path):
   old = [{"module": name, "share": 0.5, "n": 1} for name in ("a", "b", "gone")]
   _table(*old).write_csv(tmp_path)
   new = {"module": "b", "share": 0.25, "n": 2}
@@ -71,7 +71,7 @@ def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path: pathlib.Path):
     table_lib.beside(_table(), tmp_path, [])
 
 
-def test_without_root_the_wall_clock_is_skipped_with_one_message(
+def test_wall_clock_without_root_is_skipped_with_one_message(
   monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
   monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -80,7 +80,7 @@ def test_without_root_the_wall_clock_is_skipped_with_one_message(
   assert capsys.readouterr().out == ""
 
 
-def test_hosts_and_their_processes_are_gone_after_an_error():
+def test_hosts_and_their_processes_are_removed_after_an_error():
   obstacle = shaped_hosts.obstacle()
   if obstacle is not None:
     pytest.skip(obstacle)
@@ -95,7 +95,7 @@ def test_hosts_and_their_processes_are_gone_after_an_error():
   )
 
 
-def test_an_interval_is_of_pairs_and_widens_where_launches_differ():
+def test_intervals_are_of_paired_ratios_and_widen_if_launches_differ():
   # Rounds differ tenfold, and within each the ratio is the same.
   rounds = [1.0, 10.0, 2.0, 5.0, 3.0]
   launches = [
@@ -112,7 +112,7 @@ def test_an_interval_is_of_pairs_and_widens_where_launches_differ():
   assert all_["low"] < 0.9 and all_["high"] > 1.1
 
 
-def test_wall_clock_rows_are_held_to_the_first_form():
+def test_wall_clock_rows_are_compared_with_the_first_form():
   hosts = [
     {
       "seconds": {"sequential": [1.0, 1.1], "strands": [0.9, 1.0]},
@@ -127,7 +127,7 @@ def test_wall_clock_rows_are_held_to_the_first_form():
   assert (row["same_bits"], row["load"]) == ("no", 2.0)
 
 
-def test_kept_rows_are_written_as_they_were(tmp_path: pathlib.Path):
+def test_kept_rows_are_written_unchanged(tmp_path: pathlib.Path):
   results = pathlib.Path(strands.__file__).parent / "results"
   names = [(name,) for name in modules_lib.MODULES]
   rows = table_lib.beside(strands.table_of([]), results, names)
@@ -150,12 +150,12 @@ def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
 """)
 
 
-def test_a_row_has_each_recipe_and_is_behind_none():
+def test_a_tuned_step_is_no_slower_than_any_recipe():
   target = fake_target.FakeTarget(
     name="step", cluster=cluster_lib.parse("1x8xh100"), scheduled=_schedule
   )
   row = recipes_lib.searched(target)
-  # Nothing in the schedule loops, so only recipes set what gains.
+  # The schedule has no loop, so only recipes set the option that gains.
   assert row["from_default_ms"] == row["default_ms"]
   best_ms = min(row[recipe.name] for recipe in recipes.for_nodes(1))
   assert row["lower_bound_ms"] <= row["tuned_ms"] <= row["uncapped_ms"]
@@ -165,7 +165,7 @@ def test_a_row_has_each_recipe_and_is_behind_none():
   assert first.is_met and not second.is_met
 
 
-def test_every_case_is_on_every_gpu():
+def test_every_gpu_has_the_same_cases():
   by_gpu = {
     gpu: {(c.module, c.cluster.removesuffix(gpu)) for c in cases_lib.cases(gpu)}
     for gpu in cases_lib.GPUS
@@ -177,7 +177,7 @@ def test_every_case_is_on_every_gpu():
 
 
 @pytest.mark.parametrize("way", [schedules.fused, schedules.left_out])
-def test_a_quick_schedule_is_predicted_as_xlas_own(
+def test_quick_schedules_are_predicted_within_a_percent_of_xlas_own(
   tmp_path: pathlib.Path, h100s: object, way
 ) -> None:
   del h100s  # Only says whether there is anything to compile with.
@@ -202,23 +202,23 @@ _DEVICE_S = 0.2
 
 
 @needs_compiler
-def test_a_step_on_a_device_takes_its_time_and_neither_a_core_nor_the_host():
+def test_a_device_step_takes_its_time_without_blocking_or_using_a_core():
   step = overhead.on_device(1e3 * _DEVICE_S)
   jitted = step.jitted()
   weights = jax.block_until_ready(jitted(step.weights, step.batch))
   begin_s, used_s = time.monotonic(), time.process_time()
   for _ in range(3):
     weights = jitted(weights, step.batch)
-  # Three were dispatched, and not three are done: the last ones cannot be.
+  # The calls return before the device is done.
   is_done = all(it.is_ready() for it in weights)
   assert not is_done
   jax.block_until_ready(weights)
   assert time.monotonic() - begin_s >= 3 * _DEVICE_S
-  # Each device would need that much, if it worked.
+  # Devices that compute would take that much CPU time.
   assert time.process_time() - used_s < 3 * _DEVICE_S
 
 
-def test_a_row_has_intervals_around_its_means():
+def test_rows_of_overhead_have_intervals_around_their_means():
   row = overhead.measure(overhead.on_cores(8), num_steps=12, num_pairs=2)
   assert (row["step"], row["steps"]) == ("8 rows", 12)
   for what in ("wall", "cpu", "thread"):

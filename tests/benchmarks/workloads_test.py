@@ -164,7 +164,7 @@ def test_a_model_has_its_published_number_of_parameters(model: str):
 
 
 @pytest.mark.parametrize(("model", "kind"), RUNS)
-def test_a_layout_trains_as_one_gpu_does(model: str, kind: str):
+def test_every_layout_has_the_losses_of_one_gpu(model: str, kind: str):
   work = workload(model, LAYOUTS[kind])
   found = losses(work)
   assert found[0] == pytest.approx(np.log(VOCAB_SIZE), rel=0.02)  # Chance.
