@@ -37,6 +37,7 @@ import weakref
 from lagom_xla.passes import array_flow
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 
 Kind = Literal[
   "parameter",
@@ -454,12 +455,18 @@ class Arrays:
     return array_flow.reached(own, flow.mixed, flow.copied)
 
   def times_added_up(self, collective: collectives_lib.Collective) -> int:
-    """How many reductions one could replace, if their results are summed."""
-    return max(
-      self.trips_added_up(collective),
-      self.num_added_up(collective),
-      self.parts_added_up(collective),
+    """How many reductions one could replace, if their results are summed.
+
+    A loop that sums them counts in all its trips.
+    """
+    found = self._operation(collective)
+    if found is None or collective.kind not in _REDUCTIONS:
+      return 1
+    times = (
+      sum(map(self._trips_added_up, self._added_up(node)))
+      for node, _ in self._reduced(found[1])
     )
+    return max(min(times, default=1), self.parts_added_up(collective))
 
   def trips_added_up(self, collective: collectives_lib.Collective) -> int:
     """Trips of the longest loop that only sums a collective's results.
@@ -470,16 +477,22 @@ class Arrays:
     found = self._operation(collective)
     if found is None or collective.kind not in _REDUCTIONS:
       return 1
-    nodes = self._reduced(found[1])
+    nodes = (node for node, _ in self._reduced(found[1]))
     return min(map(self._trips_added_up, nodes), default=1)
 
-  def _reduced(self, instruction: hlo.Instruction) -> Iterator[array_flow.Node]:
+  def _reduced(
+    self, instruction: hlo.Instruction
+  ) -> Iterator[tuple[array_flow.Node, hlo.Shape]]:
     """The arrays that a reduction returns, each of those that XLA combined."""
     made_by = self._flow.made_by
-    for node in self._flow.values.get(instruction.id, ()):
+    nodes = self._flow.values.get(instruction.id, ())
+    shapes = array_flow.leaves(instruction.shape)[-len(nodes) :]
+    for node, shape in zip(nodes, shapes, strict=True):
       users = self._used[node]
-      are_cut = users and all(made_by[n].opcode == "slice" for n in users)
-      yield from users if are_cut else [node]
+      if users and all(made_by[n].opcode == "slice" for n in users):
+        yield from ((user, made_by[user].shape) for user in users)
+      else:
+        yield node, shape
 
   def _trips_added_up(self, node: array_flow.Node) -> int:
     trips, reduced = [1], self._linear(node)
@@ -548,25 +561,22 @@ class Arrays:
     found = self._operation(collective)
     if found is None:
       return 1
-    nodes = self._sums_of.keys() & set(self._reduced(found[1]))
-    return min(map(self._num_added_up, nodes), default=1)
+    nodes = self._sums_of.keys() & {n for n, _ in self._reduced(found[1])}
+    return min((len(self._added_up(node)) for node in nodes), default=1)
 
-  def _num_added_up(self, node: array_flow.Node) -> int:
-    """The same for one array."""
-    made_by, sums_of = self._flow.made_by, self._sums_of
-    number = 1
-    for other, sums in sums_of.items():
-      common = sums & sums_of[node]
-      if (
-        other != node
-        and common
-        and made_by[other].opcode == made_by[node].opcode
-        and _is_alike(made_by[other].shape, made_by[node].shape)
-        and self._only_sums(node, other, min(common))
-        and self._places(node, other) == self._places(other, node)
-      ):
-        number += 1
-    return number
+  def _added_up(self, node: array_flow.Node) -> list[array_flow.Node]:
+    """A reduced array, and those to which it is only added."""
+    sums_of = self._sums_of
+    form, sums = sums_of.get(node, (None, set()))
+    return [node] + [
+      other
+      for other, (other_form, other_sums) in sums_of.items()
+      if other != node
+      and other_form == form
+      and (common := sums & other_sums)
+      and self._only_sums(node, other, min(common))
+      and self._places(node, other) == self._places(other, node)
+    ]
 
   def _places(self, node: array_flow.Node, other: array_flow.Node) -> set[Any]:
     """Where larger arrays hold one array, before it meets another.
@@ -585,12 +595,35 @@ class Arrays:
           parts = flow.copied[user]
           places |= {(user, i) for i, part in enumerate(parts) if part in mine}
         case "dynamic-update-slice":
-          places.add((*made_by.operand_ids[2:],))
+          indices = flow.mixed[user]
+          places.add(tuple(self._computed(index) for index in indices))
     return places
 
+  def _computed(self, node: array_flow.Node) -> Any:
+    """How an index is computed: equal values in loops that are alike."""
+    flow, made_by = self._flow, self._flow.made_by[node]
+    sources = [n for n in flow.copied[node] + flow.mixed[node] if n < node]
+    match made_by.opcode:
+      case "constant":
+        return made_by.literal.SerializeToString(deterministic=True)
+      case opcode if opcode in array_flow.PLACES_STAY and len(sources) == 1:
+        return self._computed(sources[0])
+      case "while":  # A counter.
+        step = self._module.trip_count(made_by)
+      case _ if not sources or hlo.num_elements(made_by.shape) > 1:
+        return node
+      case opcode:
+        step = opcode
+    return step, *map(self._computed, sources)
+
   @functools.cached_property
-  def _sums_of(self) -> Mapping[array_flow.Node, set[array_flow.Node]]:
-    """Array reduced over devices -> the sums in which it is a term."""
+  def _sums_of(
+    self,
+  ) -> Mapping[array_flow.Node, tuple[Any, set[array_flow.Node]]]:
+    """Array reduced over devices -> how, and the sums in which it is a term.
+
+    Shapes do not matter, because XLA flattens arrays to combine them.
+    """
     made_by = self._flow.made_by
     reductions = {
       instruction.id: instruction
@@ -598,11 +631,16 @@ class Arrays:
       if collectives_lib.kind_of(instruction) in _REDUCTIONS
       and hlo.num_elements(instruction.shape) > _MOST_SCALARS
     }
-    return {
-      node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
-      for instruction in reductions.values()
-      for node in self._reduced(instruction)
-    }
+    found = {}
+    for instruction in reductions.values():
+      kind = collectives_lib.kind_of(instruction)
+      groups = replica_groups.of(instruction, None)
+      for node, shape in self._reduced(instruction):
+        form = kind, groups, shape.element_type, hlo.num_elements(shape)
+        linear = self._linear(node)
+        sums = {n for n in linear if made_by[n].opcode in _SUMS}
+        found[node] = form, sums
+    return found
 
   def _only_sums(
     self, one: array_flow.Node, other: array_flow.Node, last: array_flow.Node

@@ -209,7 +209,7 @@ class _Found:
     first = next(iter(parts))
     (array, *_) = self.arrays.moved(first)
     at = self.lines([first])
-    more, micro_batches = len(parts) - 1, self._micro_batches(first)
+    more = len(parts) - 1
     takes = ""
     if num_bytes:
       of = f" of all {more + 1}" * bool(more)
@@ -221,27 +221,12 @@ class _Found:
       gain_us=saved_us,
       sentence=(
         f"{first.name} reduces {array.in_words}{f' ({at})' if at else ''} in"
-        f" each of {micro_batches:,} micro-batches, only to add up the results"
+        f" each of {parts[first]:,} micro-batches, only to add up the results"
         f"{_so_do(more)}. Sum on each GPU first"
         " and reduce once: jax.shard_map around the micro-batches, psum or"
         f" psum_scatter after it. That saves up to {_ms(saved_us)}{takes}."
       ),
     )
-
-  def _micro_batches(self, one: collectives_lib.Collective) -> int:
-    """The program's micro-batches, of which XLA may peel some off a loop."""
-    number, signature = self.arrays.times_added_up(one), self.signature(one)
-    alike = [
-      c
-      for c in self.step.analysis.collectives
-      if self.signature(c) == signature
-    ]
-    in_loop = sum(
-      c.executions for c in alike if self.arrays.trips_added_up(c) == number
-    )
-    if not in_loop:
-      return number
-    return number * sum(c.executions for c in alike) // in_loop
 
   def cut_again(self) -> Iterator[explanation_lib.Advice]:
     """Advice on arrays that are gathered completely to be resharded."""

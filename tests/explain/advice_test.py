@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import itertools
 import pathlib
@@ -473,6 +473,65 @@ def test_a_micro_batch_that_xla_peels_off_the_loop_counts(h100s: Any) -> None:
   found, advice = _read(step.lower(weights, batch))
   trips = {found.analysis.module.trip_count(one) for one in _loops(found)}
   assert trips == {3}
+  (told,) = (one for one in advice if one.about == "Accumulation")
+  assert "in each of 4 micro-batches" in told.sentence
+
+
+def _scanned_loss(weights: jax.Array, x: jax.Array) -> jax.Array:
+  x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)
+  return jnp.sum(x.astype(jnp.float32) ** 2)
+
+
+def _listed_loss(weights: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
+  for weight in weights.values():
+    x = jnp.tanh(x @ weight)
+  return jnp.sum(x.astype(jnp.float32) ** 2)
+
+
+def _in_a_row(gradient: Any, weights: Any, batch: Any) -> Any:
+  total = None
+  for part in batch:
+    grads = gradient(weights, part)
+    if total is not None:
+      grads = jax.tree.map(jnp.add, total, grads)
+    total = jax.lax.optimization_barrier(grads)
+  return total
+
+
+def _unrolled_in_part(gradient: Any, weights: Any, batch: Any) -> Any:
+  def add(total, part):
+    return jax.tree.map(jnp.add, total, gradient(weights, part)), None
+
+  zeros = jax.tree.map(jnp.zeros_like, weights)
+  return jax.lax.scan(add, zeros, batch, unroll=2)[0]
+
+
+# XLA combines all-reduces of arrays, within a micro-batch and across them.
+@pytest.mark.parametrize("are_layers_scanned", [False, True])
+@pytest.mark.parametrize("accumulate", [_in_a_row, _unrolled_in_part])
+def test_micro_batches_count_in_whichever_way_they_are_written(
+  h100s: Any, accumulate: Any, are_layers_scanned: bool
+) -> None:
+  mesh, size = Mesh(np.array(h100s), ("d",)), (_WIDTH, _WIDTH)
+
+  @jax.jit
+  def step(weights, batch):
+    loss = _scanned_loss if are_layers_scanned else _listed_loss
+    grads = accumulate(jax.grad(loss), weights, batch)
+    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
+
+  arrays = _arrays(
+    mesh,
+    batch=((4, 8192, _WIDTH), (None, "d")),
+    stack=((_LAYERS, *size), ()),
+    **{name: (size, ()) for name in "abcd"},
+  )
+  batch, stack = arrays.pop("batch"), arrays.pop("stack")
+  weights = stack if are_layers_scanned else arrays
+  found, advice = _read(step.lower(weights, batch))
+  reductions = [c for c in found.analysis.collectives if c.kind == "all-reduce"]
+  arrays_of = provenance.of(found.analysis.module)
+  assert {arrays_of.times_added_up(one) for one in reductions} == {4}
   (told,) = (one for one in advice if one.about == "Accumulation")
   assert "in each of 4 micro-batches" in told.sentence
 

@@ -384,6 +384,46 @@ def test_reductions_in_other_places_of_a_stack_are_not_added_up(
     assert arrays.num_added_up(one) == number
 
 
+@pytest.mark.parametrize(("row", "number"), [(0, 2), (64, 1)])
+def test_reductions_in_one_place_of_two_stacks_are_added_up(
+  row: int, number: int
+) -> None:
+  module = hlo_text.load(
+    f"""
+      g = f32[64,8] parameter(0)
+      h = f32[64,8] parameter(1)
+      fzero = f32[] constant(0)
+      zeros = f32[128,8] broadcast(fzero), dimensions={{}}
+      zero = s32[] constant(0)
+      row = s32[] constant({row})
+      moved = s32[] copy(row)
+      first = f32[64,8] all-reduce(g), {hlo_text.ALL}, to_apply=add
+      second = f32[64,8] all-reduce(h), {hlo_text.ALL}, to_apply=add
+      one = f32[128,8] dynamic-update-slice(zeros, first, zero, zero)
+      other = f32[128,8] dynamic-update-slice(zeros, second, moved, zero)
+      ROOT stack = f32[128,8] add(one, other)
+    """
+  )
+  arrays = provenance.of(module)
+  for one in collectives.find(module):
+    assert arrays.num_added_up(one) == number
+
+
+def test_reductions_over_other_devices_are_not_added_up() -> None:
+  pairs = hlo_text.ALL.replace("[1,8]", "[4,2]")
+  module = hlo_text.load(
+    f"""
+      g = f32[64,8] parameter(0)
+      h = f32[64,8] parameter(1)
+      first = f32[64,8] all-reduce(g), {hlo_text.ALL}, to_apply=add
+      second = f32[64,8] all-reduce(h), {pairs}, to_apply=add
+      ROOT sum = f32[64,8] add(first, second)
+    """
+  )
+  arrays = provenance.of(module)
+  assert {arrays.num_added_up(one) for one in collectives.find(module)} == {1}
+
+
 @pytest.mark.parametrize(
   ("opcode", "rows", "num_bytes"),
   [("reduce-scatter", 8, (64 - 8) * 8 * 4), ("all-reduce", 64, 0)],
