@@ -70,7 +70,7 @@ _GATHER = hlo_text.GATHER
     (f"f32[128] collective-broadcast(p), {_NO_IDS}", (1, 512, 512)),
   ],
 )
-def test_a_collective_printed_plain_is_sync(operation, counts):
+def test_a_collective_without_start_and_done_is_synchronous(operation, counts):
   collective = _only(f"p = f32[128] parameter(0)\nROOT out = {operation}")
   kind = operation.split()[1].partition("(")[0]
   assert _counts(collective) == (kind, *counts)
@@ -139,7 +139,9 @@ def test_a_collective_printed_plain_is_sync(operation, counts):
     ),
   ],
 )
-def test_collectives_are_told_apart_by_what_they_do(body, inside, expected):
+def test_collectives_are_recognized_by_opcode_in_any_wrapper(
+  body, inside, expected
+):
   computations = f"f {{\n q = f32[128] parameter(0)\n{inside} }}"
   module = hlo_text.load(body, computations=computations if inside else "")
   found = collectives.find(module)
@@ -148,7 +150,7 @@ def test_collectives_are_told_apart_by_what_they_do(body, inside, expected):
     assert len({(c.start_id, c.done_id) for c in found}) == 1
 
 
-def test_send_and_recv_have_the_pairs_of_their_attribute():
+def test_send_and_recv_take_their_pairs_from_a_frontend_attribute():
   pairs = "_xla_send_recv_source_target_pairs={{0,1},{1,2},{4,5}}"
   found = collectives.find(
     hlo_text.load(f"""
@@ -201,7 +203,7 @@ def test_collectives_of_loops_branches_and_calls_count_their_executions():
   assert executions == {"b": 6, "r": 6 + 1 + 2}
 
 
-def test_num_devices_is_as_declared_else_as_the_groups_name():
+def test_num_devices_is_the_declared_one_or_inferred_from_groups():
   reduce = (
     "p = f32[128] parameter(0)\nROOT r = f32[128] all-reduce(p), to_apply=add"
   )
@@ -224,10 +226,10 @@ def _elements(collective: collectives.Collective, num_bytes: int) -> int:
   return num_bytes * collective.executions // itemsize
 
 
-def test_a_fsdp_step_gathers_and_scatters_each_parameter_once(
+def test_an_fsdp_step_gathers_and_scatters_each_parameter_once(
   fsdp_scan, fsdp_unrolled, sizes
 ):
-  # Once, because the step keeps what it gathered for the backward pass.
+  # Once, because the step keeps gathered parameters for the backward pass.
   in_layers = 2 * sizes["layers"] * sizes["width"] * sizes["hidden"]
   num_parameters = in_layers + sizes["width"] * sizes["classes"]
   for module in (fsdp_scan, fsdp_unrolled):
@@ -243,7 +245,7 @@ def test_a_fsdp_step_gathers_and_scatters_each_parameter_once(
     assert (gathered, scattered) == (num_parameters, num_parameters)
 
 
-def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
+def test_a_ragged_all_to_all_moves_the_smaller_of_its_two_buffers(
   h100s, scheduled
 ):
   """Tokens go to buffers with room for those of all eight ranks, and back."""
@@ -356,7 +358,7 @@ _FORMS = {
   "all-to-all wrapped": (
     "f32[16] " * 8, "f32[16] " * 8, (8, 512, 512), _NO_IDS,
   ),
-  # Of rows, where they go, and offsets and sizes.
+  # The rows, their destination, and offsets and sizes.
   "ragged-all-to-all": (
     "f32[16,128] f32[32,128]" + " s32[8]" * 4, "f32[32,128]", (1, 8192, 16384),
     _NO_IDS,
@@ -368,7 +370,7 @@ _FORMS = {
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(form):
+def test_a_start_and_its_done_are_one_collective_with_its_arrays_bytes(form):
   module = _pair(form)
   (collective,) = collectives.find(module)
   kind, (*_, counts, _) = form.split()[0], _FORMS[form]
@@ -385,12 +387,12 @@ def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(form):
   for between in ("", "q = f32[] bitcast(zero)"):
     (alone,) = collectives.find(_pair(form, between=between))
     assert alone.form == "sync"
-  # What is none of XLA's no-ops there.
+  # A tuple is not one of XLA's no-ops.
   (beside,) = collectives.find(_pair(form, between="q = (f32[]) tuple(zero)"))
   assert beside.form == "async"
 
 
-def test_pairs_that_only_collectives_stand_between_are_sync_as_xla_makes_them():
+def test_async_pairs_that_overlap_only_collectives_are_synchronous():
   mesh = Mesh(
     np.array(devices_lib.devices(compiles.H100S)).reshape(2, 4), ("a", "b")
   )
@@ -431,7 +433,7 @@ def test_is_sync_and_is_pipelined_are_read_from_the_start():
   assert written({"is_pipelined": True}).is_pipelined
 
 
-def test_a_pair_with_an_update_between_ends_at_its_done():
+def test_an_async_pair_with_an_update_ends_at_its_done():
   body = "update = ((f32[1024]), f32[128]) async-update(begin)"
   module = _pair("reduce-scatter wrapped", between=body, awaited="update")
   (collective,) = collectives.find(module)
@@ -502,7 +504,7 @@ def _meshes(draw: st.DrawFn) -> tuple[list[int], list[Part]]:
     before, size, _ = splits[axis]
     is_whole = size == 1 or draw(st.booleans())  # XLA has no part of size one.
     parts.append((axis, 1, sizes[axis]) if is_whole else (axis, before, size))
-  # XLA has no such spelling of groups of one device.
+  # XLA cannot spell groups of one device this way.
   hypothesis.assume(math.prod(size for _, _, size in parts) > 1)
   return sizes, parts
 
@@ -525,7 +527,7 @@ def _iota_text(sizes: Sequence[int], order: Sequence[int]) -> str:
 
 
 @hypothesis.given(_meshes())
-def test_every_spelling_of_a_meshs_groups_is_one(mesh):
+def test_all_spellings_of_a_meshs_groups_give_the_same_groups(mesh):
   sizes, parts = mesh
   num_devices = math.prod(sizes)
   expected = _by_definition(sizes, parts, range(num_devices))
@@ -541,13 +543,13 @@ def test_every_spelling_of_a_meshs_groups_is_one(mesh):
 
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(_meshes(), st.data())
-def test_device_ids_put_other_devices_into_a_meshs_places(mesh, data):
+def test_device_ids_of_a_mesh_determine_the_devices_in_its_groups(mesh, data):
   sizes, parts = mesh
   num_devices = math.prod(sizes)
   order = data.draw(st.permutations(range(len(sizes))))
   as_iota = np.arange(num_devices).reshape(sizes).transpose(order).reshape(-1)
   listed = data.draw(st.permutations(range(num_devices)))
-  # XLA prints only those that are not in order, and crashes on the others.
+  # XLA prints only unordered device ids, and crashes on ordered ones.
   hypothesis.assume(listed != sorted(listed))
   for device_ids, ids_text in (
     (listed, ",".join(map(str, listed))),
@@ -558,7 +560,7 @@ def test_device_ids_put_other_devices_into_a_meshs_places(mesh, data):
     assert _replica_groups_of(spelled, num_devices) == expected
 
 
-def test_no_groups_are_all_devices():
+def test_empty_replica_groups_mean_all_devices():
   assert _replica_groups_of("{}", 6) == ((0, 1, 2, 3, 4, 5),)
 
 
@@ -570,7 +572,9 @@ def test_no_groups_are_all_devices():
     ("{{0,1},{2,3},{1,2}}", ((0, 1, 2, 3),)),
   ],
 )
-def test_a_permute_joins_the_devices_that_its_pairs_connect(pairs, groups):
+def test_a_permutes_groups_are_the_devices_that_its_pairs_connect(
+  pairs, groups
+):
   permute = f"collective-permute(p), source_target_pairs={pairs}"
   body = f"p = f32[8] parameter(0)\nROOT out = f32[8] {permute}"
   assert _only(body).groups == groups
@@ -604,7 +608,7 @@ def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
     "mesh['a'=4,'b'=2] {'a':(1)2,'b'}",
   ],
 )
-def test_xla_exchanges_data_in_these_groups_and_this_order(spelled):
+def test_parsed_groups_equal_the_groups_and_order_that_xla_runs(spelled):
   groups = _replica_groups_of(spelled, 8)
   got = _gathered_by_xla(spelled, len(groups[0]))
   assert got == [
@@ -641,7 +645,7 @@ def test_xla_exchanges_data_in_these_groups_and_this_order(spelled):
     ),
   ],
 )
-def test_ids_are_of_replicas_of_partitions_of_both_or_of_devices(
+def test_group_ids_count_replicas_partitions_both_or_devices(
   collective, groups
 ):
   text = hlo_text.text(

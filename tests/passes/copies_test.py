@@ -62,8 +62,8 @@ def _with_link(gbps: float) -> cluster_lib.Cluster:
   return dataclasses.replace(_H100S, node=node)
 
 
-def test_each_layer_goes_to_the_host_and_comes_back_once(scanned, unrolled):
-  # In a loop a slice moves each trip; whole arrays share a stream.
+def test_each_layer_is_copied_to_the_host_and_back_once(scanned, unrolled):
+  # A loop copies a slice on each trip; whole arrays share a stream.
   there_and_back = [
     (False, _LAYERS, _LAYER_BYTES),
     (True, _LAYERS, _LAYER_BYTES),
@@ -80,7 +80,7 @@ def test_each_layer_goes_to_the_host_and_comes_back_once(scanned, unrolled):
     assert all(copy.done_id is not None for copy in copies)
 
 
-def test_no_kernel_touches_the_hosts_memory(scanned, fsdp_scan):
+def test_host_copies_and_their_buffers_are_no_kernels(scanned, fsdp_scan):
   assert not overlap.analyze(fsdp_scan).host_copies
   analysis = overlap.analyze(scanned)
   assert not analysis.copies.keys() & analysis.kernels.keys()
@@ -94,7 +94,7 @@ def test_no_kernel_touches_the_hosts_memory(scanned, fsdp_scan):
 
 
 @pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
-def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
+def test_a_step_with_a_slow_host_link_takes_as_long_as_its_copies(
   module_name, request
 ):
   gbps = 1.0  # So slow that the link bounds the step.
@@ -104,13 +104,14 @@ def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
   replayed = step.timeline(step.default)
   alone_us = _alone_us(step, to_host=True) + _alone_us(step, to_host=False)
   assert alone_us == pytest.approx(both_us)
-  # The last layer comes back as soon as it has gone, so nothing overlaps.
+  # The last layer returns as soon as it has been copied out, so nothing
+  # overlaps.
   assert replayed.step_time_us == pytest.approx(both_us, rel=0.1)
   bound_us = lower_bound.us(step)
   assert both_us / 2 <= bound_us <= replayed.step_time_us
 
 
-def test_an_inspection_names_the_copies_and_their_waits(scanned):
+def test_an_inspection_lists_host_copies_and_their_waits(scanned):
   step = step_lib.of_module(scanned, _H100S)
   out = io.StringIO()
   console = rich.console.Console(file=out, width=160)
@@ -129,7 +130,7 @@ def test_an_inspection_names_the_copies_and_their_waits(scanned):
 
 _H100 = cluster_lib.parse("1x1xh100")
 _TRIPS = 4
-_WEIGHTS_BYTES = 512 * 512 * 2  # Of a layer.
+_WEIGHTS_BYTES = 512 * 512 * 2  # Per layer.
 _RESULT_BYTES = 1024 * 512 * 2
 _CUT, _WRITTEN = "fusion-start", "fusion-start.1"
 
@@ -151,7 +152,7 @@ def in_slow_memory(text) -> step_lib.Step:
   return step_lib.of_module(hlo.load(text), dataclasses.replace(_H100, gpu=gpu))
 
 
-def test_each_trip_copies_a_layers_weights_and_its_result(step):
+def test_each_trip_copies_the_weights_and_the_result_of_a_layer(step):
   copies = step.analysis.copies.values()
   assert all(copy.is_bound_by_memory for copy in copies)
   assert {c.name: (c.num_bytes, c.executions) for c in copies} == {
@@ -164,7 +165,7 @@ def test_each_trip_copies_a_layers_weights_and_its_result(step):
   }  # fmt: skip
 
 
-def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
+def test_every_async_start_in_a_train_step_is_a_collective_or_a_copy(
   fsdp_scan,
 ):
   analysis = overlap.analyze(fsdp_scan)
@@ -179,7 +180,7 @@ def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
   assert not started & analysis.kernels.keys()
 
 
-def test_a_slice_that_computes_is_a_kernel(text):
+def test_an_async_slice_that_computes_is_a_kernel(text):
   module = hlo.load(
     text.replace(
       "%bitcast.1.2 = bf16[1,1024,512]{2,1,0} bitcast(%param_2.4)",
@@ -192,8 +193,8 @@ def test_a_slice_that_computes_is_a_kernel(text):
   assert _WRITTEN in {k.name for k in analysis.kernels.values()}
 
 
-def test_a_whole_array_that_is_started_ahead_is_a_copy():
-  # As with xla_gpu_async_copy_min_bytes, which JAX 0.12 has.
+def test_a_copy_start_of_a_whole_array_is_a_copy():
+  # XLA does so with xla_gpu_async_copy_min_bytes, from JAX 0.12 on.
   array = "f32[1024]{0}"
   module = hlo_text.load(f"""
     p = {array} parameter(0)
@@ -208,29 +209,30 @@ def test_a_whole_array_that_is_started_ahead_is_a_copy():
   assert [k.name for k in analysis.kernels.values()] == ["beside"]
 
 
-def test_what_stands_beside_nothing_is_waited_for(step):
+def test_a_copy_that_overlaps_nothing_is_fully_exposed(step):
   replayed = step.timeline(step.default)
   (cut,) = [c for c in step.analysis.copies.values() if c.name == _CUT]
   lone_us = step.copy_cost(cut).time_us
   assert replayed.copy_wait_us[_CUT] == pytest.approx(_TRIPS * lone_us)
-  # It reads and writes each byte at no more than the memory's rate.
+  # The copy reads and writes each byte at no more than the memory's rate.
   least_us = 2 * _WEIGHTS_BYTES / (1e3 * _H100.gpu.hbm_gbps)
   assert lone_us > least_us
 
 
-def test_a_copy_and_a_kernel_that_memory_bounds_share_it(in_slow_memory):
+def test_a_copy_and_a_memory_bound_kernel_share_bandwidth(in_slow_memory):
   step = in_slow_memory
   (kernel,) = [k for k in step.analysis.kernels.values() if k.name == "copy.8"]
   (copy,) = [c for c in step.analysis.copies.values() if c.name == _WRITTEN]
   kernel_us = step.kernel_cost(kernel).time_us
   beside = step.costs(step.default).beside
   together = beside(step.kernel_cost(kernel), step.copy_cost(copy))
-  # Half of the rate is left to the kernel; the copy asks for less than that.
+  # Half of the bandwidth is left to the kernel; the copy demands less than
+  # that.
   assert together.kernel_us == pytest.approx(2 * kernel_us, rel=0.15)
   assert 1.5 < together.collective_factor < 2
-  # A product needs the slice before it, however else a loop is ordered.
+  # In any order of the loop, a product needs the slice before it.
   replayed = step.timeline(step.default)
   assert replayed.kernel_us < lower_bound.us(step) < replayed.step_time_us
-  # The result goes beside a kernel, so not all copies add to the step.
+  # The result's copy overlaps a kernel, so not all copies add to the step.
   lost_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
   assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)

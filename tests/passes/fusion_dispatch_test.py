@@ -18,8 +18,9 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
-# Scores of attention with grouped heads, as MaxText transposes them, and
-# others of each kind: shape, permutation, type, kind of the fusion that runs.
+# Attention scores with grouped heads, as MaxText transposes them, and
+# transposes of each other kind: shape, permutation, type, kind of the fusion
+# that runs.
 _TRANSPOSES = [
   ((8, 2, 256, 256, 2), (0, 1, 4, 3, 2), "float32", "kCustom"),
   ((64, 96, 7), (2, 1, 0), "float32", "kCustom"),
@@ -55,13 +56,13 @@ def _kinds(module: hlo.Module) -> dict[str, str]:
   return {fusion.name: fusion.fusion_kind for fusion in fusions}
 
 
-def test_fusions_of_a_schedule_have_the_kinds_that_they_run_as(step):
+def test_scheduled_fusions_have_the_kinds_that_they_are_compiled_to(step):
   scheduled = _kinds(compiler.schedule(step))
   assert scheduled == _kinds(compiler.compile(step).module)
   assert sorted(scheduled.values()) == sorted(kind for *_, kind in _TRANSPOSES)
 
 
-def test_a_step_takes_as_long_by_its_schedule_as_by_what_runs(step):
+def test_a_schedule_costs_the_same_as_its_compiled_module(step):
   scheduled, ran = (
     step_lib.of_module(module, _CLUSTER)
     for module in (compiler.schedule(step), compiler.compile(step).module)

@@ -106,7 +106,7 @@ def _held(inside: str, result: str, holder: str, name: str) -> str:
   is_outer_async=st.booleans(),
   num_trips=st.sampled_from([0, 1, 5]),
 )
-def test_every_collective_is_found_once_and_run_however_it_is_wrapped(
+def test_a_collective_in_any_nested_wrapper_is_found_and_run_once(
   kinds, is_pair, holders, is_outer_async, num_trips
 ):
   members, result = _group(kinds, is_pair)
@@ -148,7 +148,7 @@ def test_every_collective_is_found_once_and_run_however_it_is_wrapped(
 
 
 @pytest.mark.parametrize("kind", sorted(_KINDS))
-def test_a_pair_may_be_written_with_the_types_of_an_async_start(kind):
+def test_an_async_pair_may_have_the_types_of_a_generic_async_start(kind):
   taken, attributes = _KINDS[kind]
   (one,) = collectives.find(
     hlo_text.load(f"""
@@ -173,8 +173,7 @@ def _of_xla(fused: str, operands: str, parameters: str, result: str) -> str:
   )
 
 
-# From XLA's dynamic_slice_fusion_test.cc: the offset of the scattered part is a
-# constant, a parameter or a loop's counter; of one rank; a tuple.
+# From XLA's dynamic_slice_fusion_test.cc.
 _SCATTERED = """
   p1 = f16[128,128] parameter(1)
   p0 = f16[128,128] parameter(0)
@@ -200,7 +199,7 @@ add16 {
      " use_global_device_ids=true, to_apply=add16", 4),
   ],
 )  # fmt: skip
-def test_a_fusion_that_puts_what_it_scatters_into_a_slice_is_a_collective(
+def test_a_reduce_scatter_fused_with_a_slice_update_is_a_collective(
   attributes, num_ranks
 ):
   rows = 128 // num_ranks
@@ -219,7 +218,7 @@ def test_a_fusion_that_puts_what_it_scatters_into_a_slice_is_a_collective(
   assert not analysis.kernels
 
 
-def test_a_fusion_that_gathers_and_multiplies_is_both():
+def test_a_fusion_of_a_gather_and_a_product_is_costed_as_both():
   text = _of_xla(
     f"""
     p0 = f32[128,1024] parameter(0)
@@ -244,7 +243,7 @@ def test_a_fusion_that_gathers_and_multiplies_is_both():
   ]).time_us  # fmt: skip
 
 
-def test_a_group_that_holds_a_product_is_both():
+def test_a_group_with_a_gather_and_a_product_counts_both():
   analysis = overlap.analyze(
     hlo_text.load(
       """
@@ -265,7 +264,7 @@ def test_a_group_that_holds_a_product_is_both():
   assert analysis.gemm_flops == 2 * 64**3
 
 
-def test_a_stream_of_kernels_and_collectives_is_a_sequence():
+def test_kernels_in_a_called_stream_overlap_its_collectives():
   analysis = overlap.analyze(
     hlo_text.load(
       """
@@ -291,7 +290,7 @@ def test_a_stream_of_kernels_and_collectives_is_a_sequence():
   assert kernel.name == "n"
 
 
-def test_a_module_is_refused_where_a_collective_is_in_no_known_form():
+def test_a_module_with_a_collective_in_an_unknown_form_is_refused():
   module = hlo_text.load(
     """
       x = f32[1024] parameter(0)
@@ -310,7 +309,7 @@ def test_a_module_is_refused_where_a_collective_is_in_no_known_form():
         ROOT t = f32[8192] call(q), to_apply=strange }}
     """,
   )
-  assert not collectives.find(module)  # Nothing calls it.
+  assert not collectives.find(module)  # Nothing calls `strange`.
   copy = module.copy()
   (other_id,) = (c.id for c in copy.proto.computations if c.name == "other")
   for computation in copy.proto.computations:
@@ -380,7 +379,7 @@ _KEYS = ("key",) if jax.__version_info__ >= (0, 12) else ()
 
 
 @pytest.mark.parametrize("attribute", ["", "group", "key", "stream"])
-def test_what_xla_makes_of_a_programs_group_is_its_collectives(
+def test_collectives_that_a_program_groups_are_found_in_one_start(
   tmp_path, attribute
 ):
   analysis = overlap.analyze(_target(tmp_path, attribute).schedule())
@@ -391,12 +390,12 @@ def test_what_xla_makes_of_a_programs_group_is_its_collectives(
   if attribute in ("group", "stream", *_KEYS):
     assert [c.nccl_bytes for c in found] == [_WEIGHT_BYTES] * 2
     assert len({c.start_id for c in found}) == 1
-    # A stream's are launched one by one.
+    # Members of a stream are launched one by one.
     sizes = () if attribute == "stream" else (_WEIGHT_BYTES,) * 2
     assert {c.grouped_bytes for c in found} == {sizes}
 
 
-def test_nccl_takes_the_members_of_a_group_together(tmp_path):
+def test_same_kind_members_of_a_group_are_one_nccl_call(tmp_path):
   module = _target(tmp_path, "group").schedule()
   step = step_lib.of_module(module, _H100S)
   (key,) = step.keys
@@ -413,7 +412,7 @@ def test_nccl_takes_the_members_of_a_group_together(tmp_path):
   )
 
 
-def test_a_wait_for_members_of_a_group_is_told_as_such(tmp_path):
+def test_a_members_wait_is_explained_by_the_group_it_starts_with(tmp_path):
   module = _target(tmp_path, "group").schedule()
   step = step_lib.of_module(module, _H100S)
   first, second = explaining.of_run(step, step.default).collectives
@@ -424,7 +423,7 @@ def test_a_wait_for_members_of_a_group_is_told_as_such(tmp_path):
 
 
 @pytest.mark.parametrize("attribute", ["group", *_KEYS])
-def test_members_of_a_group_are_not_combined_with_others(tmp_path, attribute):
+def test_members_of_a_group_cannot_be_combined_with_others(tmp_path, attribute):
   target = _target(tmp_path, attribute)
   candidates = combinable.find(target.identity())
   assert len(candidates) == 2
@@ -437,7 +436,7 @@ def test_members_of_a_group_are_not_combined_with_others(tmp_path, attribute):
 @hypothesis.given(
   sizes=st.lists(st.sampled_from([4, 64, 1024, 65536]), min_size=2, max_size=4)
 )
-def test_a_group_costs_no_more_than_its_members_apart(sizes):
+def test_a_group_costs_no_more_than_its_members_in_sequence(sizes):
   lines = [f"p{n} = f32[{n}] parameter({at})" for at, n in enumerate(sizes)]
   shapes = [f"f32[{8 * n}]" for n in sizes]
   lines = ["members {"] + [
@@ -495,18 +494,18 @@ def _two_kinds(size: int) -> hlo.Module:
   )
 
 
-def test_kinds_of_a_group_run_side_by_side_and_pay_one_latency():
+def test_different_kinds_in_a_group_run_concurrently_with_one_latency():
   for size in (1024, 2**24):
     step = step_lib.of_module(_two_kinds(size), _H100S)
     apart_us = [step.predict(k, step.default[k]).time_us for k in step.keys]
     assert len(apart_us) == 2
     together_us = step.timeline(step.default).collective_us
     assert max(apart_us) <= together_us < sum(apart_us)
-    # Bytes take as long as ever, which is most of it for the larger ones.
+    # The time of the bytes stays; it dominates for the larger size.
     assert (together_us > 0.9 * sum(apart_us)) == (size > 1024)
 
 
-def test_a_profile_has_a_groups_launch_in_parts_of_its_members():
+def test_a_profile_splits_a_groups_launch_among_its_members_by_bytes():
   module = _two_kinds(2**20)
   profile = simulated_run.profile_of(module)
   costed = costing.of_profile(profile, _H100S)
@@ -521,7 +520,7 @@ def test_a_profile_has_a_groups_launch_in_parts_of_its_members():
     )
   with measured.pricing(costed.measured):
     priced = step_lib.of_module(module, _H100S)
-  # Both took 50 us, one after the other.
+  # Both took 50 us, in sequence.
   assert priced.timeline(priced.default).collective_us == pytest.approx(
     2 * simulated_run.OWN_US, rel=0.05
   )

@@ -93,7 +93,7 @@ def test_every_source_gives_the_same_module(source):
 
 
 @pytest.mark.parametrize("content", [_TEXT.encode(), _PROTO])
-def test_a_file_is_known_by_its_content_not_its_name(tmp_path, content):
+def test_a_files_format_is_recognized_by_content_not_name(tmp_path, content):
   file = tmp_path / "step"
   file.write_bytes(lzma.compress(content))
   assert _names(hlo.load(file)) == _names_in_text(_TEXT)
@@ -104,9 +104,9 @@ def _printed(serialized: bytes) -> str:
   return _hlo.HloModule.from_serialized_hlo_module_proto(serialized).to_string()
 
 
-def test_fields_that_are_not_ours_survive(train_step_module):
+def test_fields_outside_our_schema_survive_an_edit(train_step_module):
   # Our schema lacks most fields, such as layouts' tiles. XLA's own loader and
-  # printer show whether they are still there.
+  # printer show whether the fields are still there.
   edited = train_step_module.copy()
   edited.proto.name = "edited"
   before, after = (
@@ -117,7 +117,7 @@ def test_fields_that_are_not_ours_survive(train_step_module):
   assert after == before.replace(train_step_module.name, "edited", 1)
 
 
-def test_backend_config_is_read_wherever_it_is_kept():
+def test_backend_config_is_read_from_each_place_where_xla_stores_it():
   proto = hlo.hlo_pb2.HloModuleProto.FromString(_PROTO)
   proto.payloads.extend([b'{"kept":"0"}', b'{"kept":"in the table"}'])
   entry = next(
@@ -144,7 +144,7 @@ def test_backend_config_is_read_wherever_it_is_kept():
 @pytest.mark.parametrize(
   "written", ["{mhlo.layout = 3 : i64}", "opaque", "[1, 2]", "{", ""]
 )
-def test_a_custom_calls_own_config_is_not_a_backend_config(written):
+def test_a_custom_calls_opaque_config_is_not_a_backend_config(written):
   module = hlo_text.load(f"""
     p = f32[4] parameter(0)
     ROOT c = f32[4] custom-call(p), custom_call_target="mine",
@@ -167,7 +167,7 @@ def test_a_custom_calls_own_config_is_not_a_backend_config(written):
     ("token[]", 0),
   ],
 )
-def test_bytes_of_a_shape(shape, num_bytes):
+def test_the_bytes_of_a_shape_follow_its_types_and_dimensions(shape, num_bytes):
   module = hlo_text.load(f"ROOT p = {shape} parameter(0)")
   assert hlo.shape_bytes(module.entry.root.shape) == num_bytes
 
@@ -186,21 +186,21 @@ def test_bytes_of_a_shape(shape, num_bytes):
     (3, "from a int"),
   ],
 )
-def test_what_is_no_module_is_refused_with_the_reason(source, message):
+def test_input_that_is_no_module_is_refused_with_the_reason(source, message):
   assert re.search(message, _error_of(source))
 
 
 @hypothesis.given(st.integers(0, len(_TEXT) - 1))
-def test_hlo_text_cut_anywhere_is_refused_or_a_module(length):
+def test_truncated_hlo_text_is_refused_or_a_complete_module(length):
   try:
     module = hlo.load(_TEXT[:length])
   except errors.HloError as error:
     assert "\n" not in str(error)
-  else:  # What was cut off held nothing of it, such as the last line break.
+  else:  # Only the end, such as the last line break, was cut off.
     assert module.num_instructions == hlo.load(_TEXT).num_instructions
 
 
-def test_an_empty_file_a_missing_file_and_a_directory_are_refused(tmp_path):
+def test_empty_files_missing_files_and_directories_are_refused(tmp_path):
   empty = tmp_path / "empty.hlo"
   empty.touch()
   assert _error_of(empty) == f"{empty} is empty."
@@ -213,7 +213,7 @@ def test_an_empty_file_a_missing_file_and_a_directory_are_refused(tmp_path):
 
 @pytest.mark.parametrize("whole", [_PROTO, _HLO_PROTO])
 @hypothesis.given(data=st.data())
-def test_a_proto_cut_anywhere_is_refused_or_a_module(whole, data):
+def test_a_truncated_proto_is_refused_or_a_usable_module(whole, data):
   length = data.draw(st.integers(0, len(whole) - 1))
   try:
     module = hlo.load(whole[:length])
@@ -223,7 +223,7 @@ def test_a_proto_cut_anywhere_is_refused_or_a_module(whole, data):
     assert overlap.analyze(module).overlaps == ()
 
 
-def test_a_module_that_calls_what_it_lacks_is_refused():
+def test_a_module_that_calls_a_missing_computation_is_refused():
   module = hlo.load(_PROTO)
   (loop,) = (loop for c in module.computations.values() for loop in c.loops)
   loop.called_computation_ids[0] = 123456
@@ -232,7 +232,7 @@ def test_a_module_that_calls_what_it_lacks_is_refused():
 
 
 @pytest.mark.parametrize("order", [[1, 1], [0, 2], [0], [0, 1, 2], [-1, 0]])
-def test_a_layout_that_is_none_of_its_array_is_refused(order):
+def test_a_layout_that_does_not_fit_its_array_is_refused(order):
   proto = hlo.load(_PROTO).proto
   changed = next(
     i
@@ -245,7 +245,7 @@ def test_a_layout_that_is_none_of_its_array_is_refused(order):
   assert f"{changed.name} has 2 dimensions and a layout of {order}" in message
 
 
-def test_stablehlo_is_read_as_the_hlo_that_it_stands_for():
+def test_stablehlo_is_converted_to_the_equivalent_hlo():
   lowered = jax.jit(lambda x: x * 2).lower(1.0)
   text = lowered.as_text().encode()
   expected = hlo.load(lowered.as_text(dialect="hlo"))
@@ -275,11 +275,11 @@ def _dumped(name: str) -> str:
   ],
   ids=["utf8_mark", "utf16", "crlf", "dumped_to_stdout", "gzip"],
 )
-def test_text_is_read_whatever_is_around_it(data):
+def test_text_is_read_in_any_encoding_or_from_a_dump_on_stdout(data):
   assert hlo.load(data).name == "step"
 
 
-def test_one_of_several_modules_on_stdout_is_asked_for():
+def test_several_modules_on_stdout_are_refused_with_a_choice_named():
   text = _dumped("m.thunk_sequence.txt") + _dumped("m.before_optimizations.txt")
   message = _error_of(text.encode())
   assert "has 2 modules" in message
@@ -289,11 +289,9 @@ def test_one_of_several_modules_on_stdout_is_asked_for():
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=30)
-def test_a_compressed_module_cut_or_with_a_changed_byte_is_refused(
-  compress, data
-):
+def test_a_truncated_or_corrupted_compressed_module_is_refused(compress, data):
   whole = compress(_PROTO)
-  # Before it gzip has its time of day, which nobody reads.
+  # gzip's header before byte 10 has a time stamp, which nobody reads.
   at = data.draw(st.integers(min_value=10, max_value=len(whole) - 1))
   changed = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
   assert _error_of(whole[:at] + changed + whole[at + 1 :])
@@ -373,14 +371,14 @@ _WRITTEN = r', backend_config={"known_trip_count":{"n":"3"}}'
     ({"step": "5", "is_fused": True}, 3, 4),
     ({"start": "20"}, 0, 1),
     ({"start": "-2"}, 14, 15),
-    # What XLA wrote down is believed, and the condition never runs.
+    # XLA's own trip count is used, and the condition never runs.
     ({"config": _WRITTEN}, 3, 0),
-    # One that does not count up counts once.
+    # A loop that does not count up counts as one trip.
     ({"step": "0"}, 1, 2),
     ({"step": "-1"}, 1, 2),
   ],
 )
-def test_a_counting_loop_is_counted_without_xlas_analysis(
+def test_trips_of_a_counting_loop_are_found_without_xlas_analysis(
   loop, body, condition
 ):
   module = _loop(**loop)
@@ -389,7 +387,7 @@ def test_a_counting_loop_is_counted_without_xlas_analysis(
   assert module.loops_of_unknown_length == (("loop",) if is_unknown else ())
 
 
-def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once():
+def test_a_data_dependent_loop_is_reported_and_counted_as_one_trip():
   def halve_below(x: jax.Array, limit: jax.Array) -> jax.Array:
     return jax.lax.while_loop(lambda v: v > limit, lambda v: v / 2, x)
 
@@ -400,7 +398,7 @@ def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_nested_loops_multiply(compiled):
+def test_trips_of_nested_loops_are_multiplied(compiled):
   def step(x: jax.Array) -> jax.Array:
     def outer(_: int, y: jax.Array) -> jax.Array:
       inner = jnp.sin(y)
@@ -415,8 +413,8 @@ def test_nested_loops_multiply(compiled):
     for id_, times in module.executions.items()
     if "dot" in module.computations[id_].opcodes
   ]
-  # XLA has counted the trips of what it compiled, and never asks a condition.
-  # There the product may be a call, which runs as often.
+  # In compiled modules XLA has counted the trips and runs no condition. The
+  # product may be a call there, which runs as often.
   most = 11 * 7 if compiled else 11 * (7 + 1)
   assert max(module.executions.values()) == most
   assert module.loops_of_unknown_length == ()
@@ -433,7 +431,7 @@ def test_nested_loops_multiply(compiled):
   ],
   ids=lambda options: next(iter(options)),
 )
-def test_what_xla_does_to_a_loop_keeps_its_collective_bytes(
+def test_collective_bytes_are_the_same_after_xla_transforms_a_loop(
   fsdp_scan, fsdp_step, scheduled, options
 ):
   changed = scheduled(fsdp_step(), **xla_options.fit(options).options)

@@ -109,7 +109,7 @@ def _typed_ffi(attributes: dict[str, int]) -> str:
     ("abk,kcd->abcd", (8, 32, 128), (128, 16, 64), 2 * 256 * 128 * 1024),
   ],
 )
-def test_a_matrix_product_takes_two_operations_per_multiply(
+def test_a_matrix_product_counts_two_operations_per_multiply(
   compiled, options, equation, lhs, rhs, flops
 ):
   found = compiled(lambda a, b: jnp.einsum(equation, a, b), lhs, rhs, **options)
@@ -123,16 +123,16 @@ def test_a_matrix_product_takes_two_operations_per_multiply(
 
 @_with_both
 @pytest.mark.parametrize("kind", ["scan", "unrolled", "tensor parallel"])
-def test_a_train_steps_products_are_those_of_its_layers(
+def test_a_train_steps_flops_are_the_sum_over_its_layers(
   scheduled, fsdp_step, tp_step, sizes, options, kind
 ):
   is_tp = kind == "tensor parallel"
-  # Of an eighth of the rows, or of an eighth of each layer.
+  # Per device: an eighth of the rows, or an eighth of each layer.
   layer = 2 * sizes["rows"] * sizes["width"] * sizes["hidden"] // 8
   head = 2 * sizes["rows"] * sizes["width"] * sizes["classes"]
   # Forward, gradient of the input, gradient of the weight.
   expected = 3 * (sizes["layers"] * 2 * layer + head // (1 if is_tp else 8))
-  if kind == "unrolled":  # XLA sees that nobody wants the data's gradient.
+  if kind == "unrolled":  # XLA drops the unused gradient of the data.
     expected -= layer
   lowered = tp_step if is_tp else fsdp_step(unroll=kind == "unrolled")
   found = _of_module(scheduled(lowered, **options))
@@ -153,7 +153,7 @@ def test_a_grouped_product_multiplies_each_row_once():
   assert kernel.num_bytes == num_bytes
 
 
-def test_a_fusion_of_two_products_has_the_operations_of_both():
+def test_a_fusion_of_two_products_counts_the_flops_of_both():
   kernel = _handwritten(
     """
       a = bf16[64,32] parameter(0)
@@ -173,7 +173,7 @@ def test_a_fusion_of_two_products_has_the_operations_of_both():
   assert kernel.num_bytes == 2 * (64 * 32 + 32 * 16 + 64 * 32)
 
 
-def test_a_convolution_and_its_gradients_cost_the_same(compiled):
+def test_a_convolution_and_its_gradients_have_equal_flops(compiled):
   def convolve(image: jax.Array, kernel: jax.Array) -> jax.Array:
     order = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
@@ -197,13 +197,13 @@ def test_a_convolution_and_its_gradients_cost_the_same(compiled):
     ("forward", 128, "", 2),
     ("backward", 128, "", 5),
     ("forward", 256, "", 2),
-    # One that tells its mask alone is counted by its shapes, too.
+    # A call whose attributes give only its mask is counted by its shapes, too.
     ("forward", 64, _typed_ffi({"mask_type": 2}), 2),
-    # So is one whose config lacks the scores' shape.
+    # So is a call whose config lacks the scores' shape.
     ("forward", 128, ', backend_config={"cudnn_fmha_backend_config":{}}', 2),
   ],
 )
-def test_fused_attention_is_its_products_halved_by_a_causal_mask(
+def test_fused_attention_counts_its_products_halved_by_a_causal_mask(
   direction, key_length, config, products
 ):
   target = f"te_fused_attn_{direction}_ffi"
@@ -228,7 +228,7 @@ def test_fused_attention_is_its_products_halved_by_a_causal_mask(
     ("CAUSAL", (64, 32), 0, 32 * 32 + 32 * 32 // 2),
   ],
 )
-def test_cudnns_attention_multiplies_what_its_mask_leaves(
+def test_cudnn_attention_counts_only_scores_that_its_mask_keeps(
   layout, mask, lengths, window, scores
 ):
   batch, heads, size = 2, 8, 128
@@ -272,7 +272,7 @@ def test_cudnns_attention_multiplies_what_its_mask_leaves(
     (5, (64, 256), 15, 64 * 16),
   ],
 )
-def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
+def test_transformer_engine_attention_counts_only_unmasked_scores(
   mask, lengths, left, scores
 ):
   batch, heads, groups, size = 2, 8, 4, 128
@@ -299,7 +299,7 @@ def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
     assert kernel.flops == 2 * 2 * batch * heads * size * scores
 
 
-def test_what_takes_no_time_on_the_gpu_is_no_kernel():
+def test_instructions_without_gpu_work_are_not_kernels():
   kernel = _handwritten("""
     x = f32[8] parameter(0)
     one = f32[8] constant({1,1,1,1,1,1,1,1})
@@ -314,7 +314,7 @@ def test_what_takes_no_time_on_the_gpu_is_no_kernel():
   assert kernel.category == "other"
 
 
-def test_every_fusion_and_library_call_of_a_step_is_one_kernel(
+def test_every_fusion_library_call_and_copy_of_a_step_is_one_kernel(
   train_step_module,
 ):
   analysis = overlap.analyze(train_step_module)
@@ -354,7 +354,7 @@ def _of_stack(fused: str) -> kernels.Kernel:
   return _fused(fused, stack, layer, "s32[]", result=stack)
 
 
-def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes():
+def test_a_reduction_of_generated_values_has_operations_but_few_bytes():
   kernel = _fused(
     """
       zero = f32[] constant(0)
@@ -384,7 +384,7 @@ def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes():
     ("f32[16] reduce(x, z), dimensions={0}, to_apply=add", "column-reduction"),
   ],
 )
-def test_the_pattern_tells_which_dimension_stays_innermost(operation, pattern):
+def test_the_pattern_follows_from_the_innermost_dimension(operation, pattern):
   kernel = _handwritten(
     f"""
       x = f32[64,16] parameter(0)
@@ -393,11 +393,11 @@ def test_the_pattern_tells_which_dimension_stays_innermost(operation, pattern):
     """,
   )
   assert kernel.pattern == pattern
-  # Of a column reduction as many as it has results.
+  # A column reduction has as many columns as results.
   assert kernel.num_columns == (16 if pattern == "column-reduction" else 0)
 
 
-def test_an_update_in_place_moves_the_update_by_one_element_a_thread():
+def test_an_in_place_update_moves_only_the_update_one_element_per_thread():
   update = "dynamic-update-slice(p0, p1, p2, p2, p2)"
   kernel = _of_stack(f"ROOT r = bf16[8,64,16] {update}")
   assert kernel.num_bytes == 2 * 2 * 64 * 16 + 4
@@ -405,7 +405,7 @@ def test_an_update_in_place_moves_the_update_by_one_element_a_thread():
   assert kernel.num_element_operations == 0
 
 
-def test_an_update_that_more_is_done_with_is_read_whole():
+def test_an_updated_array_that_is_used_further_is_read_as_a_whole():
   kernel = _of_stack("""
     d = bf16[8,64,16] dynamic-update-slice(p0, p1, p2, p2, p2)
     ROOT r = bf16[8,64,16] negate(d)
@@ -417,7 +417,7 @@ def test_an_update_that_more_is_done_with_is_read_whole():
 @pytest.mark.parametrize(
   ("operation", "elements_per_thread"), [("negate", 4), ("sine", 1)]
 )
-def test_a_thread_takes_four_elements_unless_one_calls_a_function(
+def test_a_thread_takes_four_elements_unless_it_calls_a_math_function(
   operation, elements_per_thread
 ):
   kernel = _of_stack(f"ROOT r = bf16[8,64,16] {operation}(p0)")
@@ -433,7 +433,7 @@ def test_a_thread_takes_four_elements_unless_one_calls_a_function(
   ],
   ids=["rows", "unique rows", "coordinates"],
 )
-def test_scatters_of_rows_may_collide_unless_told_otherwise(
+def test_row_scatters_may_collide_unless_indices_are_marked_unique(
   scheduled, h100s, indices, unique, may_collide
 ):
   everywhere = NamedSharding(Mesh(h100s, ("x",)), PartitionSpec())
@@ -465,7 +465,7 @@ def test_scatters_of_rows_may_collide_unless_told_otherwise(
     assert "46.6 ms if they are all the same" in note
 
 
-def test_ragged_products_that_xla_makes_dense_are_told_with_their_cost(
+def test_a_note_gives_the_cost_of_ragged_dots_that_xla_makes_dense(
   scheduled, h100s
 ):
   everywhere = NamedSharding(Mesh(h100s, ("x",)), PartitionSpec())
@@ -505,8 +505,8 @@ def test_concatenations_have_as_many_threads_as_xla_launches(h100s, tmp_path):
   @jax.jit
   def concatenated(x: jax.Array) -> tuple[jax.Array, ...]:
     parts = [
-      # What each operand has along the dimension: of 1024, 1023 and 1022, the
-      # greatest divisor that four shares is four, one and two.
+      # A thread takes as many elements as divide four and each operand's size
+      # along the dimension: 1024, 1023 and 1022 give four, one and two.
       [2 * x, 3 * x],
       [4 * x, 5 * x[:, 1:]],
       [6 * x, 7 * x[:, 2:]],
@@ -549,7 +549,7 @@ def test_concatenations_have_as_many_threads_as_xla_launches(h100s, tmp_path):
     ("f32[64,16] copy(x)", 8192, 1024),
   ],
 )
-def test_bytes_of_an_instruction_by_itself(
+def test_an_unfused_instruction_counts_only_the_bytes_that_it_moves(
   operation, num_bytes, result_elements
 ):
   kernel = _handwritten(f"""
@@ -562,7 +562,7 @@ def test_bytes_of_an_instruction_by_itself(
   assert kernel.result_elements == result_elements
 
 
-def test_an_operand_read_in_whole_and_in_part_counts_once():
+def test_an_operand_read_both_whole_and_in_part_counts_once():
   kernel = _fused(
     """
       flat = f32[1024] bitcast(p0)
@@ -578,7 +578,7 @@ def test_an_operand_read_in_whole_and_in_part_counts_once():
   assert kernel.result_elements == 1024
 
 
-def test_an_async_fusion_moves_what_the_fusion_moves():
+def test_an_async_fusion_moves_as_many_bytes_as_the_plain_fusion():
   fused = """
       part = f32[4,16] slice(p0), slice={[0:4],[0:16]}
       ROOT out = f32[4,16] negate(part)
@@ -596,7 +596,7 @@ def test_an_async_fusion_moves_what_the_fusion_moves():
   assert plain.category == asynchronous.category == "fusion"
 
 
-def test_a_fusion_reads_only_what_its_results_depend_on():
+def test_a_fusion_reads_only_elements_that_its_results_depend_on():
   kernel = _fused(
     """
       wide = f32[64,16] convert(p0)
@@ -609,7 +609,7 @@ def test_a_fusion_reads_only_what_its_results_depend_on():
   assert kernel.num_element_operations == 4 * 16
 
 
-def test_a_matmul_along_a_dimension_that_is_not_there_is_refused():
+def test_a_matmul_along_a_missing_dimension_is_refused():
   module = hlo_text.load("""
     a = bf16[64,32] parameter(0)
     b = bf16[32,64] parameter(1)

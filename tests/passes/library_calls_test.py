@@ -47,7 +47,7 @@ def _may_communicate(module: hlo.Module) -> bool:
     ("users_own_call", True),
   ],
 )
-def test_calls_are_local_only_where_their_names_say_so(
+def test_calls_may_communicate_unless_their_names_are_known_as_local(
   target: str, expected: bool
 ) -> None:
   module = hlo_text.load(
@@ -59,7 +59,7 @@ def test_calls_are_local_only_where_their_names_say_so(
   assert _may_communicate(module) == expected
 
 
-def test_kernels_of_mosaic_say_themselves_whether_they_communicate() -> None:
+def test_a_mosaic_kernel_that_only_copies_does_not_communicate() -> None:
   array = jax.ShapeDtypeStruct((128,), jnp.float32)
 
   def copies(x_ref, y_ref):

@@ -129,7 +129,7 @@ def _config(
     ),
   ],
 )
-def test_a_gemm_of_transformer_engine_counts_and_takes_what_cublas_does(
+def test_a_transformer_engine_gemm_costs_the_same_as_cublas(
   steps, is_old, lhs, rhs, out, config, mnk
 ):
   operands = [(lhs, _BF16), _NONE, (rhs, _BF16), _NONE, _NONE]
@@ -156,7 +156,7 @@ def test_a_gemm_of_transformer_engine_counts_and_takes_what_cublas_does(
   assert not step.calls_that_may_communicate
 
 
-def test_a_gemm_without_attributes_sums_over_what_its_operands_share(steps):
+def test_a_gemm_without_attributes_contracts_the_shared_dimension(steps):
   step = steps.call(
     "te_gemm_ffi",
     [((2, 1024, 4096), _BF16), ((4096, 16, 128), _BF16)],
@@ -165,7 +165,7 @@ def test_a_gemm_without_attributes_sums_over_what_its_operands_share(steps):
   assert _product(step).flops == 2 * 2048 * 4096 * 2048
 
 
-def test_scales_beside_an_operand_are_not_what_it_is_multiplied_by(steps):
+def test_scales_of_an_operand_are_not_taken_for_the_other_operand(steps):
   scales = ((4096, 128), jnp.float8_e8m0fnu)
   square = ((4096, 4096), _F8)
   step = steps.call(
@@ -184,7 +184,7 @@ def test_scales_beside_an_operand_are_not_what_it_is_multiplied_by(steps):
 @pytest.mark.parametrize(
   ("op", "rows", "out_rows"), [(1, 512, 4096), (2, 4096, 512)]
 )
-def test_a_gemm_that_gathers_or_scatters_counts_all_rows_and_is_told(
+def test_a_gemm_with_a_collective_counts_all_rows_and_is_reported(
   steps, op, rows, out_rows
 ):
   step = steps.call(
@@ -245,7 +245,7 @@ def test_a_grouped_product_multiplies_each_row_by_one_groups_matrix(
   assert kernel.num_bytes < 2 * sum(shapes) + 2 * 4096 * 2048 + 1000
 
 
-def test_a_block_scaled_dot_of_jax_is_a_product(steps):
+def test_jaxs_block_scaled_dot_counts_as_a_product(steps):
   square = ((1, 4096, 4096), _F8)
   scales = ((1, 4096, 128), jnp.float8_e8m0fnu)
   step = steps.of(
@@ -262,7 +262,7 @@ def test_a_block_scaled_dot_of_jax_is_a_product(steps):
   "target",
   ["__cudnn$blockScaledDot", "__op$block_scaled_dot", "my_matmul", "scaled_mm"],
 )
-def test_a_call_that_is_a_product_by_its_name_and_shapes_counts_as_one(
+def test_a_call_with_the_name_and_shapes_of_a_product_counts_as_one(
   target, batch
 ):
   kernel = _handwritten(
@@ -276,7 +276,7 @@ def test_a_call_that_is_a_product_by_its_name_and_shapes_counts_as_one(
   assert kernel.category == "gemm"
 
 
-def test_four_bits_scaled_by_eight_are_a_product_of_four():
+def test_a_four_bit_product_with_eight_bit_scales_has_four_bit_type():
   kernel = _handwritten(
     "te_gemm_v2_ffi",
     ["f4e2m1fn[4096,4096]", "f8e4m3fn[4096,256]"],
@@ -294,7 +294,7 @@ def test_four_bits_scaled_by_eight_are_a_product_of_four():
     ("te_grouped_gemm_d2h_group_sizes_ffi", "s32[8]"),
   ],
 )
-def test_a_call_whose_shapes_are_no_products_is_none(target, out):
+def test_a_call_without_the_shapes_of_a_product_is_not_one(target, out):
   kernel = _handwritten(target, ["s32[8]"], ["bf16[512,256]"], out)
   assert (kernel.category, kernel.flops) == ("other", 0)
 

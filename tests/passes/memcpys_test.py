@@ -42,7 +42,7 @@ _LAYER_BYTES = 1024 * 512 * 4
 _Memcpy = tuple[str, str, int]
 
 
-def _foretold(module: hlo.Module) -> set[_Memcpy]:
+def _predicted(module: hlo.Module) -> set[_Memcpy]:
   """The memcpys of a module by our rules, which use no starts and no names."""
   analysis = overlap.analyze(module)
   found = {
@@ -120,8 +120,8 @@ def _check(
   compiled = target.with_workers(without_code).compile(config).module
   made = _made(compiled)
   assert bool(made) == some
-  assert _foretold(target.schedule(config)) == made
-  assert _foretold(compiled) == made
+  assert _predicted(target.schedule(config)) == made
+  assert _predicted(compiled) == made
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def _check(
   ],
   ids=["default", "doubled", "pipelined", "both"],
 )
-def test_what_a_schedule_foretells_is_what_xla_makes(
+def test_memcpys_predicted_from_a_schedule_are_the_ones_xla_compiles(
   fsdp_step, options, without_code
 ):
   target = compiles.target(fsdp_step())
@@ -142,16 +142,18 @@ def test_what_a_schedule_foretells_is_what_xla_makes(
   _check(target, config_lib.XlaConfig(options=fitted), without_code)
 
 
-def test_so_with_tensor_parallelism_and_unrolled_layers(
+def test_memcpys_are_predicted_with_tensor_parallel_or_unrolled_layers(
   fsdp_step, tp_step, without_code
 ):
   _check(compiles.target(tp_step), config_lib.DEFAULT, without_code)
-  # XLA makes none of unrolled layers.
+  # XLA makes no memcpys of unrolled layers.
   unrolled = compiles.target(fsdp_step(unroll=True))
   _check(unrolled, config_lib.DEFAULT, without_code, some=False)
 
 
-def test_so_in_the_example_with_experts(h100s, without_code):
+def test_memcpys_are_predicted_in_the_mixture_of_experts_example(
+  h100s, without_code
+):
   del h100s  # Only says whether there is anything to compile with.
   place = f"{_EXAMPLES / 'moe' / 'train.py'}:train_step"
   target = load.load(place, compiles.H100S, arguments={"model": "tiny"})
@@ -203,20 +205,21 @@ def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once():
 @pytest.mark.parametrize(
   ("body", "noted"),
   [
-    (_MOVES, False),  # Where it begins is not known ahead.
-    (_MOVES.replace("add", "maximum"), True),  # Nor does XLA evaluate this.
+    (_MOVES, False),  # Where the slice begins is not known ahead.
+    # XLA does not evaluate this offset.
+    (_MOVES.replace("add", "maximum"), True),
     (
       _MOVES.replace(f"{_UPDATE} bitcast(layer)", f"{_UPDATE} negate(layer.1)"),
       True,
     ),
   ],
 )
-def test_a_slice_that_more_is_done_for_takes_a_kernel(body, noted):
+def test_a_slice_with_more_than_a_plain_copy_is_a_kernel(body, noted):
   kernel = _loop(body, noted=noted)
   assert (kernel.pattern, kernel.category) == ("elementwise", "fusion")
 
 
-def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(fsdp_scan):
+def test_a_memcpy_and_a_collective_share_memory_bandwidth_but_no_sms(fsdp_scan):
   step = step_lib.of_module(fsdp_scan, compiles.H100S)
   key = max(step.keys, key=lambda key: key.num_bytes)
   collective = dataclasses.replace(
@@ -227,7 +230,8 @@ def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(fsdp_scan):
   large = dataclasses.replace(_loop(_MOVES), num_bytes=1 << 30)
   alone = kernel_lib.predict(large, _GPU)
   both = contention.beside(alone, collective, _GPU)
-  # Half of the rate is left; no wave is lost, and none is waited for.
+  # Half of the bandwidth is left; no wave is lost, and the collective does not
+  # wait for one.
   assert both.kernel_us == pytest.approx(2 * alone.run_us, rel=0.02)
   assert both.wait_us == 0
   assert both.collective_factor > 1

@@ -68,7 +68,7 @@ def _offered(step: step_lib.Step) -> list[object]:
   return [value for value in values if value is not None]
 
 
-def test_products_of_micro_batches_that_are_merged_are_apart_as_is_offered(
+def test_the_offered_limit_separates_merged_micro_batch_products(
   scheduled, lower
 ):
   # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results: XLA
@@ -83,8 +83,10 @@ def test_products_of_micro_batches_that_are_merged_are_apart_as_is_offered(
   assert _merged(apart) == []
 
 
-def test_the_limit_follows_what_the_products_move(scheduled, lower):
-  # 2 MiB of rows and 1 MiB of results beside 16 MiB of weight.
+def test_the_offered_limit_adapts_to_the_bytes_of_the_products(
+  scheduled, lower
+):
+  # 2 MiB of rows, 1 MiB of results and 16 MiB of weight.
   lowered = lower(256)
   merged = _step(scheduled(lowered))
   assert len(_merged(merged)) == 1
@@ -92,7 +94,7 @@ def test_the_limit_follows_what_the_products_move(scheduled, lower):
   assert _merged(_step(scheduled(lowered, **{_OPTION: limit_mib}))) == []
 
 
-def test_what_the_program_concatenates_is_not_taken_for_merged(
+def test_a_concatenation_in_the_program_is_not_taken_for_a_merge(
   scheduled, h100s
 ):
   sharding = jax.sharding.SingleDeviceSharding(h100s[0])

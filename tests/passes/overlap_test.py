@@ -61,7 +61,7 @@ def _schedule(steps: str) -> str:
   return "\n".join(lines)
 
 
-def test_kernels_of_loops_calls_and_branches_inside_a_window_count():
+def test_kernels_in_loops_and_calls_within_a_window_count_as_overlap():
   analysis = _analyze(
     f"""
       which = s32[] parameter(1)
@@ -88,7 +88,8 @@ def test_kernels_of_loops_calls_and_branches_inside_a_window_count():
       )
     ),
   )
-  kernels = ["in_body", "in_left"]  # XLA counted the trips and asks nothing.
+  # XLA counted the trips and runs no condition.
+  kernels = ["in_body", "in_left"]
   assert _summary(analysis) == [(["a"], kernels, 1)]
   executions = {k.name: k.executions for k in analysis.kernels.values()}
   assert executions == {
@@ -99,7 +100,7 @@ def test_kernels_of_loops_calls_and_branches_inside_a_window_count():
   }
 
 
-def test_a_start_that_the_next_iteration_awaits_is_open_to_the_end():
+def test_a_start_awaited_in_the_next_iteration_overlaps_the_loops_rest():
   analysis = _analyze(
     f"""
       {_start("first")}
@@ -143,7 +144,7 @@ def _schedules(draw: st.DrawFn) -> str:
 
 
 @hypothesis.given(_schedules())
-def test_in_any_schedule_overlaps_are_as_their_definition_says(steps):
+def test_overlaps_of_any_schedule_match_their_definition(steps):
   analysis = _analyze(_schedule(steps))
   words = steps.split()
   windows = {
@@ -159,7 +160,7 @@ def test_in_any_schedule_overlaps_are_as_their_definition_says(steps):
   async_names = {c.name for c in analysis.collectives if c.form == "async"}
   assert set(found) == set(windows)
   for name, kernels in found.items():
-    # A pair that stands alone is sync; it had no kernels to hide behind.
+    # A pair with nothing in between is sync, and has no kernels to overlap.
     assert kernels == busy[name]
     assert name in async_names or not kernels
   grouped = [c for o in analysis.overlaps for c in o.collectives]
@@ -185,7 +186,7 @@ def test_in_any_schedule_overlaps_are_as_their_definition_says(steps):
     {"xla_gpu_experimental_enable_heuristic_collective_combining": True},
   ],
 )
-def test_a_step_has_each_async_collective_in_exactly_one_overlap(
+def test_each_async_collective_of_a_step_is_in_exactly_one_overlap(
   scheduled, fsdp_step, options
 ):
   module = scheduled(fsdp_step(), **options)
@@ -207,8 +208,8 @@ def test_a_step_has_each_async_collective_in_exactly_one_overlap(
     assert is_async[start_id] or not kernels
 
 
-def test_kernels_on_a_stream_that_a_program_names_run_where_they_start():
-  # As JAX's compute_on with "gpu_stream:1" gives, and XLA prints.
+def test_kernels_on_a_user_named_stream_run_where_they_are_started():
+  # XLA's HLO for JAX's compute_on with "gpu_stream:1".
   square = "f32[256,256]{1,0}"
   product = f"{square} dot(a, a), {hlo_text.DOT}"
   module = hlo_text.load(

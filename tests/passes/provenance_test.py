@@ -89,7 +89,7 @@ def adam_step(h100s: Any, scheduled: Any, request: Any) -> hlo.Module:
   return scheduled(_adam_step(h100s, zero1=request.param == "zero1"))
 
 
-def test_arguments_are_told_by_what_a_step_does_with_them(
+def test_arguments_are_classified_by_their_use_in_the_step(
   adam_step: hlo.Module,
 ) -> None:
   for argument in provenance.of(adam_step).arguments:
@@ -109,7 +109,7 @@ def test_arguments_are_told_by_what_a_step_does_with_them(
     (lambda all: _sgd(**all["of"]), lambda w, x: ({"of": {"w": w, "x": x}},)),
   ],
 )
-def test_data_are_told_from_parameters_however_arguments_are_packed(
+def test_data_and_parameters_are_distinguished_in_any_argument_tree(
   h100s: Any, scheduled: Any, step: Any, packed: Any
 ) -> None:
   rows = NamedSharding(Mesh(np.array(h100s), ("d",)), P("d"))
@@ -129,7 +129,7 @@ def _sgd(w: list[jax.Array], x: jax.Array) -> list[jax.Array]:
   return jax.tree.map(jnp.subtract, w, jax.grad(loss)(w))
 
 
-def test_what_a_collective_moves_is_named_as_the_user_did(
+def test_arrays_of_collectives_have_the_kinds_and_names_of_the_user(
   adam_step: hlo.Module,
 ) -> None:
   arrays = provenance.of(adam_step)
@@ -141,16 +141,16 @@ def test_what_a_collective_moves_is_named_as_the_user_did(
   weight = "state['params']['layers']['w']"
   gathered = {m[1:] for m in moved if m[0] == "all-gather"}
   reduced = {m[1:] for m in moved if m[0] in ("all-reduce", "reduce-scatter")}
-  # With zero1 it is the new parameter.
+  # With zero1 the all-gather moves the new parameter.
   assert ("parameter", weight) in gathered
   assert ("gradient", weight) in reduced
   assert {kind for kind, *_ in reduced} == {"gradient"}
   exchanged = {m[1:] for m in moved if m[0] == "all-to-all"}
-  # Rows of a table whose columns are sharded, and their gradients.
+  # Rows of the table, whose columns are sharded, and their gradients.
   assert exchanged == {("activation",)}
 
 
-def test_trips_of_loops_around_layers_that_only_add_up_are_counted(
+def test_trips_of_a_loop_that_only_sums_reductions_are_counted(
   adam_step: hlo.Module,
 ) -> None:
   arrays = provenance.of(adam_step)
@@ -163,7 +163,9 @@ def test_trips_of_loops_around_layers_that_only_add_up_are_counted(
   assert trips == {_MICRO}
 
 
-def test_shapes_are_those_of_the_whole(adam_step: hlo.Module) -> None:
+def test_shapes_of_moved_arrays_are_the_unsharded_ones(
+  adam_step: hlo.Module,
+) -> None:
   arrays = provenance.of(adam_step)
   shapes = {
     array.shape
@@ -197,7 +199,7 @@ def _vectorized(params, x):
 
 
 @pytest.mark.parametrize("gradients", [_stacked, _mapped, _vectorized])
-def test_gradients_that_are_stacked_and_then_added_up_are_gradients(
+def test_gradients_that_are_stacked_and_then_summed_are_gradients(
   h100s: Any, scheduled: Any, gradients: Any
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
@@ -318,14 +320,16 @@ _ways = st.lists(st.sampled_from(sorted(_WAYS)), max_size=5, unique=True)
 
 
 @hypothesis.given(_ways)
-def test_a_parameter_is_one_through_all_that_moves_it(ways: list[str]) -> None:
+def test_a_parameter_is_recognized_through_any_data_movement(
+  ways: list[str],
+) -> None:
   array = _moved("p", ways)
   assert (array.kind, array.names) == ("parameter", ("p['w']",))
   assert array.shape == "f32[512,8]"
 
 
 @hypothesis.given(_ways, st.sampled_from(sorted(_MIXES)), _ways)
-def test_what_data_go_into_is_an_activation(
+def test_an_array_computed_from_data_is_an_activation(
   ways: list[str], mix: str, more: list[str]
 ) -> None:
   ways = [*ways, mix, *(way for way in more if way not in ways)]
@@ -333,7 +337,7 @@ def test_what_data_go_into_is_an_activation(
 
 
 @pytest.mark.parametrize(("used_alone", "number"), [(False, 2), (True, 1)])
-def test_reductions_that_are_only_added_up_are_counted(
+def test_reductions_with_no_use_but_their_sum_are_counted_together(
   used_alone: bool, number: int
 ) -> None:
   other = "first" if used_alone else "sum"
@@ -362,7 +366,7 @@ def test_reductions_that_are_only_added_up_are_counted(
     ("0_64x0_0", "concatenate(first, second), dimensions={0}", 1),
   ],
 )
-def test_reductions_in_other_places_of_a_stack_are_not_added_up(
+def test_reductions_at_different_places_of_a_stack_are_not_summed(
   place: str, stack: str, number: int
 ) -> None:
   module = hlo_text.load(
@@ -428,7 +432,7 @@ def test_reductions_over_other_devices_are_not_added_up() -> None:
   ("opcode", "rows", "num_bytes"),
   [("reduce-scatter", 8, (64 - 8) * 8 * 4), ("all-reduce", 64, 0)],
 )
-def test_sums_before_a_reduce_scatter_take_more_memory(
+def test_summing_before_a_reduce_scatter_takes_more_memory(
   opcode: str, rows: int, num_bytes: int
 ) -> None:
   dims = ", dimensions={0}" if opcode == "reduce-scatter" else ""

@@ -71,7 +71,7 @@ def _opcodes(module: hlo.Module) -> set[str]:
   }
 
 
-def test_one_pass_of_each_stage_sees_each_compile_once(platform, lowered):
+def test_a_pass_of_each_stage_is_called_once_per_compile(platform, lowered):
   first, second = _Reader(), _Reader()
   before, after = registry.Stage
   with (
@@ -87,7 +87,9 @@ def test_one_pass_of_each_stage_sees_each_compile_once(platform, lowered):
     assert "fusion" in _opcodes(late)
 
 
-def test_a_pass_is_gone_after_its_block_even_if_that_raises(platform, lowered):
+def test_a_pass_is_unregistered_after_its_block_even_if_that_raises(
+  platform, lowered
+):
   reader = _Reader()
   stage = registry.Stage.POST_SCHEDULER
   with contextlib.suppress(KeyError):
@@ -110,19 +112,23 @@ def test_an_exception_in_a_pass_fails_the_compile_with_its_message(
   lowered.compile()  # The failure leaves nothing behind.
 
 
-def test_a_pass_that_only_reads_changes_nothing(platform, devices):
+def test_a_read_only_pass_does_not_change_the_compiled_module(
+  platform, devices
+):
   stage = registry.Stage.POST_SCHEDULER
   with registry.transformation(_Reader(), stage=stage, platform=platform):
     read = hlo.load(_lower(devices).compile())
   alone = hlo.load(_lower(devices).compile())
   assert _opcodes(read) == _opcodes(alone)
-  # What is donated stays so.
+  # Donated inputs stay donated.
   assert read.proto.input_output_alias == alone.proto.input_output_alias
   assert len(read.proto.input_output_alias.entries) == 1
 
 
 @pytest.mark.parametrize("stage", registry.Stage)
-def test_what_a_pass_returns_is_what_xla_goes_on_with(platform, lowered, stage):
+def test_xla_continues_with_the_module_that_a_pass_returns(
+  platform, lowered, stage
+):
   def leave_a_note(serialized: bytes) -> bytes | None:
     proto = hlo.load(serialized).proto
     if proto.name != "jit_step":
@@ -141,7 +147,7 @@ def test_what_a_pass_returns_is_what_xla_goes_on_with(platform, lowered, stage):
 @pytest.mark.skipif(
   jax.__version_info__ >= (0, 11), reason="JAX itself keeps the passes"
 )
-def test_no_cuda_plugin_is_said_plainly_where_passes_need_one(monkeypatch):
+def test_a_missing_cuda_plugin_is_named_in_the_error(monkeypatch):
   registry._extension.cache_clear()
   monkeypatch.setattr(registry, "plugin_path", lambda: None)
   stage = registry.Stage.POST_SCHEDULER

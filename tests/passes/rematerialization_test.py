@@ -69,7 +69,7 @@ def _step_us(step: step_lib.Step) -> float:
   return step.timeline(step.default).step_time_us
 
 
-def test_a_step_short_of_memory_computes_values_again():
+def test_a_step_short_of_memory_is_costed_with_rematerialization():
   assert _run(48e9) is _scheduled(48e9)
   scheduled, runs = _scheduled(24e9), _run(24e9)
   assert not memory.recomputed(scheduled.analysis.module)
@@ -79,7 +79,7 @@ def test_a_step_short_of_memory_computes_values_again():
   assert lower_bound.us(runs) >= lower_bound.us(scheduled)
 
 
-def test_more_slop_lets_a_schedule_keep_its_values():
+def test_a_larger_slop_factor_avoids_rematerialization():
   module = _scheduled(24e9).analysis.module
   is_short = functools.partial(memory.is_short_of_memory, module, int(24e9))
   assert is_short()
@@ -100,7 +100,7 @@ def _modules(names: str) -> dict[bool, hlo.Module]:
   return dict(zip((False, True), modules, strict=True))
 
 
-def test_what_each_reader_gets_of_its_own_is_not_for_want_of_memory():
+def test_per_user_clones_do_not_count_as_rematerialization():
   again = "b.remat", "b.remat2", "c.remat_compressed", "c.remat_uncompressed.1"
   own = "a.rematerialized", "a.rematerialized.1"
   module = _modules(f"a | a {' '.join((*own, *again))}")[True]
@@ -129,7 +129,7 @@ def _shown(tuning: tuning_lib.Tuning) -> str:
   return " ".join(stream.getvalue().split())
 
 
-def test_the_slop_of_xla_flags_is_what_runs_today(monkeypatch):
+def test_the_slop_factor_in_xla_flags_determines_the_current_run(monkeypatch):
   target = _target("a | a", "a a.remat | a")
   scheduled = evaluation.scheduled_step(target)
   assert evaluation.run_of(target, _DEFAULT, scheduled).step is scheduled
@@ -145,18 +145,20 @@ def test_the_slop_of_xla_flags_is_what_runs_today(monkeypatch):
   ("scheduled", "compiled", "are_kept"),
   [
     ("a b | a", "a b | a", True),
-    # XLA computes more again than they save.
+    # XLA rematerializes more than the options save.
     ("a b | a", "a b | a b.remat c.remat", False),
-    # Behind the default's schedule, and ahead of what the default runs.
+    # Slower than the default's schedule, but faster than its compiled module.
     ("a | a b", "a a.remat b.remat | a b", True),
   ],
 )
-def test_options_are_kept_by_what_runs(scheduled, compiled, are_kept):
+def test_options_are_chosen_by_the_compiled_modules_not_the_schedules(
+  scheduled, compiled, are_kept
+):
   tuning = tuner.tune(_target(scheduled, compiled))
   assert bool(tuning.plan.xla.options) == are_kept
 
 
-def test_a_plan_has_the_times_of_the_modules_that_run():
+def test_a_plans_times_are_of_the_compiled_modules():
   target = _target("a b | a", "a b b.remat a.remat | a a.remat")
   tuning = tuner.tune(target)
   assert tuning.plan.xla.options
@@ -177,14 +179,14 @@ def test_a_plan_has_the_times_of_the_modules_that_run():
   assert "1 instruction runs again with the plan" in shown
 
 
-def test_a_step_that_no_gpu_holds_is_costed_with_a_warning():
+def test_a_step_too_large_for_gpu_memory_is_costed_with_a_warning():
   assert _step_us(tuner.inspect(_wide(24e9))) == _step_us(_run(24e9))
   with pytest.warns(RuntimeWarning, match="wide step does not fit on .* GB"):
     runs = tuner.inspect(_wide(10e9))
   assert _step_us(runs) > _step_us(_scheduled(48e9))
 
 
-def test_a_tuning_tells_once_of_a_step_that_does_not_fit():
+def test_tune_reports_once_whether_a_step_fits_in_memory():
   words = "a | a", "a a.remat | a a.remat"
   fits = _shown(tuner.tune(_target(*words)))
   assert (
@@ -197,7 +199,7 @@ def test_a_tuning_tells_once_of_a_step_that_does_not_fit():
   assert too_large.count("1 instruction runs again") == 1
 
 
-def test_a_plan_is_verified_by_the_modules_that_run():
+def test_a_plan_is_verified_with_the_compiled_modules():
   target = _target("a b | a", "a b b.remat | a a.remat")
   with mock.patch.object(memory, "is_short_of_memory", return_value=True):
     plan = tuner.tune(target).plan
@@ -208,7 +210,7 @@ def test_a_plan_is_verified_by_the_modules_that_run():
   assert verified.planned_us == pytest.approx(planned_us)
 
 
-def test_a_plan_is_verified_by_the_memory_that_jax_has(monkeypatch):
+def test_a_plan_is_verified_against_the_memory_that_jax_can_use(monkeypatch):
   target = _target("a b | a", "a b | a", peak_bytes=50 * 10**9)
   plan = tuner.tune(target).plan
   assert plan.xla.options
@@ -227,7 +229,7 @@ def test_a_plan_is_verified_by_the_memory_that_jax_has(monkeypatch):
   assert not verified.is_good
 
 
-def test_an_option_that_changes_only_what_is_computed_again_has_an_effect():
+def test_an_option_that_changes_only_rematerialization_has_an_effect():
   target = _target("a | a", "a a.remat | a")
   with mock.patch.object(memory, "is_short_of_memory", return_value=True):
     tuning = tuner.tune(target)

@@ -92,7 +92,7 @@ def module(request) -> hlo.Module:
 
 @hypothesis.settings(max_examples=20)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_whatever_comes_after_what_it_must_is_legal(module, seed):
+def test_any_order_that_respects_dependences_is_legal(module, seed):
   orders = random_orders.of(module, seed)
   assert orders
   reordered = orders_lib.apply(module, orders)
@@ -103,7 +103,9 @@ def test_whatever_comes_after_what_it_must_is_legal(module, seed):
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(data=st.data())
-def test_an_order_that_breaks_an_edge_is_refused_with_both_names(module, data):
+def test_an_order_that_breaks_a_dependence_is_refused_with_both_names(
+  module, data
+):
   homes = {c.computation for c in collectives.find(module)}
   name = data.draw(st.sampled_from(sorted(homes)))
   (home,) = [c for c in module.computations.values() if c.name == name]
@@ -118,7 +120,7 @@ def test_an_order_that_breaks_an_edge_is_refused_with_both_names(module, data):
     orders_lib.apply(module, {home.name: tuple(order)})
 
 
-def test_nothing_but_the_order_may_change(fsdp_scan):
+def test_changes_other_than_the_order_are_refused(fsdp_scan):
   other = fsdp_scan.copy()
   orders_lib.check_order(fsdp_scan, other)
   other.entry.instructions[-1].name += "x"
@@ -138,12 +140,14 @@ def test_nothing_but_the_order_may_change(fsdp_scan):
     (lambda o: [*o, o[0]], "has each of its instructions once: the order"),
   ],
 )
-def test_an_order_of_other_instructions_is_refused(fsdp_scan, change, message):
+def test_an_order_with_missing_unknown_or_repeated_names_is_refused(
+  fsdp_scan, change, message
+):
   with pytest.raises(errors.ScheduleError, match=message):
     _with_order(fsdp_scan, change(_order_of(fsdp_scan)))
 
 
-def test_an_order_is_of_a_computation_that_is_there(fsdp_scan):
+def test_an_order_of_an_unknown_computation_is_refused(fsdp_scan):
   assert orders_lib.apply(fsdp_scan, {}) is fsdp_scan
   with pytest.raises(
     errors.ScheduleError, match="jit_step has no computation body: the order"
@@ -151,7 +155,7 @@ def test_an_order_is_of_a_computation_that_is_there(fsdp_scan):
     orders_lib.apply(fsdp_scan, {"body": ()})
 
 
-def test_an_order_that_takes_too_much_memory_is_refused():
+def test_an_order_that_needs_too_much_memory_is_refused():
   module = _gathering(
     """
   y = f32[8] parameter(0)
@@ -163,7 +167,7 @@ def test_an_order_that_takes_too_much_memory_is_refused():
   ROOT r = (f32[8], f32[8], f32[8]) tuple(sum, small, work)""",
     x="y",
   )
-  # Arguments, results, and `large`; in another order what is gathered, too.
+  # Arguments, results, and `large`; in the other order also the gathered array.
   before_bytes, after_bytes = 4 * (16 + 24 + 100), 4 * (16 + 24 + 100 + 64)
   buffers = aliasing.of(module)
   assert memory.peak_bytes(module, buffers) == before_bytes
@@ -175,7 +179,7 @@ def test_an_order_that_takes_too_much_memory_is_refused():
     match=f"about {after_bytes} bytes at its peak, but only",
   ):
     orders_lib.check_memory(module, earlier, after_bytes - 1)
-  # What XLA's own order needs is always allowed.
+  # The memory of XLA's own order is always allowed.
   orders_lib.check_memory(module, module, 0)
 
 
@@ -265,7 +269,7 @@ _OVERWRITTEN = {
 
 
 @pytest.mark.parametrize("how", _OVERWRITTEN)
-def test_a_collective_is_done_before_its_operand_is_overwritten(how):
+def test_a_collective_must_end_before_its_operand_is_overwritten(how):
   module = _OVERWRITTEN[how]
   order = _order_of(module)
   at = order.index("write")
@@ -279,7 +283,7 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(how):
     _with_order(module, _moved(order, "done", after="write"))
 
 
-def test_a_collective_that_overwrites_starts_after_the_last_reader():
+def test_an_in_place_collective_must_start_after_the_last_reader():
   module = _gathering(
     f"""
   {_COPIED}
@@ -296,7 +300,7 @@ def test_a_collective_that_overwrites_starts_after_the_last_reader():
     _with_order(module, _moved(_order_of(module), "sum", after="x"))
 
 
-def test_a_control_dependence_holds_a_collective():
+def test_a_control_dependence_constrains_a_collectives_place():
   module = _gathering(
     _PARAMETERS
     + """first = f32[8] negate(y)
@@ -317,7 +321,7 @@ def test_a_control_dependence_holds_a_collective():
       _with_order(module, _moved(_order_of(module), name, after=after))
 
 
-def test_control_predecessors_are_edges_like_operands():
+def test_control_predecessors_are_edges_of_the_dependence_graph():
   entry = hlo_text.load("""
     x = f32[8] parameter(0)
     first = f32[8] negate(x)
@@ -333,7 +337,7 @@ def test_control_predecessors_are_edges_like_operands():
   assert graph.users[at["first"]] == ()
 
 
-def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
+def test_xlas_schedules_are_legal_and_pair_each_start_with_its_done(
   train_step_module,
 ):
   dones: dict[int, int] = {}
@@ -352,7 +356,9 @@ def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(data=st.data())
-def test_what_depends_on_an_instruction_is_reached_from_it(fsdp_unrolled, data):
+def test_an_instruction_depends_on_another_if_reachable_from_it(
+  fsdp_unrolled, data
+):
   graph = dependencies.of(fsdp_unrolled.entry)
   ids = st.sampled_from(list(graph.operands))
   one, other = data.draw(ids), data.draw(ids)
@@ -365,7 +371,7 @@ def test_what_depends_on_an_instruction_is_reached_from_it(fsdp_unrolled, data):
   assert graph.depends(one, other) == (one in reached)
 
 
-def test_long_chains_need_no_deep_stack():
+def test_long_dependence_chains_do_not_overflow_the_stack():
   length = 100_000
   proto = hlo.hlo_pb2.HloComputationProto(id=1, name="chain", root_id=length)
   for id_ in range(1, length + 1):
@@ -403,7 +409,9 @@ def _estimated(module: hlo.Module) -> int:
     (_momentum, 3, 4096, 0),
   ],
 )
-def test_a_step_needs_what_xla_says(h100s, step, num_states, rows, donated):
+def test_a_steps_estimated_memory_equals_xlas(
+  h100s, step, num_states, rows, donated
+):
   mesh = Mesh(np.array(h100s), ("x",))
 
   def array(rows: int, *axes: str) -> jax.ShapeDtypeStruct:
@@ -425,13 +433,15 @@ def test_a_step_needs_what_xla_says(h100s, step, num_states, rows, donated):
   ("result", "expected"),
   [
     ("f32[100] broadcast(c), dimensions={}", (8 + 8 + 100) + 8),
-    # Too small for `large`, and so is `d`.
+    # `r` and `d` are too small to hold `large`.
     ("f32[99] broadcast(c), dimensions={}", (8 + 8 + 99) + 100 + 8),
-    # Written while `large` is read: only `c` is in it.
+    # `r` is written while `large` is read, so only `c` can share its buffer.
     ("f32[100] negate(large)", (8 + 8 + 100) + 100),
   ],
 )
-def test_results_hold_what_fits_before_they_are_written(result, expected):
+def test_a_result_buffer_is_shared_with_earlier_values_that_fit(
+  result, expected
+):
   module = hlo_text.load(
     f"""
   a = f32[8] parameter(0)
@@ -454,9 +464,7 @@ def test_results_hold_what_fits_before_they_are_written(result, expected):
     (_STARTS.format(calls="wrapped"), 100 + 100),
   ],
 )
-def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
-  sums, expected
-):
+def test_a_fused_collective_writes_to_a_separate_buffer(sums, expected):
   module = hlo_text.load(
     f"""
   a = f32[8] parameter(0)
@@ -477,7 +485,7 @@ def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
   assert _estimated(module) == 4 * (8 + 8 + expected)
 
 
-def test_arguments_that_one_kernel_updates_are_each_held():
+def test_each_argument_that_one_kernel_updates_counts_as_memory():
   module = hlo_text.load(
     """
   a = f32[4,100] parameter(0)
@@ -529,7 +537,7 @@ def _with_neighbors_swapped(module: hlo.Module, *are_async: bool) -> hlo.Module:
   raise AssertionError("There are no such neighbors.")
 
 
-def test_names_numbers_and_source_lines_do_not_count(train_step_module):
+def test_names_ids_and_source_lines_do_not_change_the_digest(train_step_module):
   other = train_step_module.copy().proto
   for computation in other.computations:
     computation.name = f"renamed_{computation.name}"
@@ -541,7 +549,7 @@ def test_names_numbers_and_source_lines_do_not_count(train_step_module):
   assert digest.of(other) == digest.of(train_step_module.proto)
 
 
-def test_of_two_neighbors_only_what_a_kernel_runs_beside_counts(
+def test_reordering_changes_the_digest_only_if_overlaps_change(
   train_step_module,
 ):
   kernels = _with_neighbors_swapped(train_step_module, False, False)
@@ -549,12 +557,12 @@ def test_of_two_neighbors_only_what_a_kernel_runs_beside_counts(
   assert digest.of(kernels.proto) == digest.of(train_step_module.proto)
   beside = _with_neighbors_swapped(train_step_module, True, False).proto
   assert digest.of(beside) != digest.of(train_step_module.proto)
-  # The content has no order.
+  # The digest of the content ignores the order.
   assert digest.of_content(beside) == digest.of_content(train_step_module.proto)
 
 
 @pytest.mark.parametrize("opcode", ["-start", "fusion"])
-def test_what_an_instruction_does_counts(train_step_module, opcode):
+def test_a_backend_config_changes_the_digest(train_step_module, opcode):
   other = train_step_module.copy()
   changed = _running_instruction(other, opcode)
   changed.backend_config = b'{"operation_queue_id": "7"}'
@@ -564,14 +572,14 @@ def test_what_an_instruction_does_counts(train_step_module, opcode):
   )
 
 
-def test_what_is_inside_a_kernel_counts(train_step_module):
+def test_a_change_inside_a_kernel_changes_the_digest(train_step_module):
   other = train_step_module.copy()
   inside = other.computations.keys() - other.executions.keys()
   other.computations[inside.pop()].root.opcode = "something-else"
   assert digest.of(other.proto) != digest.of(train_step_module.proto)
 
 
-def test_an_option_that_changes_overlaps_makes_another_schedule(
+def test_an_option_that_changes_combining_changes_the_digest(
   scheduled, fsdp_step
 ):
   step = fsdp_step()

@@ -61,7 +61,7 @@ def _lines(module: hlo.Module) -> dict[str, source_lines.SourceLine]:
   }
 
 
-def test_every_collective_is_traced_to_what_needs_it(module):
+def test_every_collective_has_the_source_line_that_needs_it(module):
   written = dict(
     zip(_lines_of(_loss), inspect.getsourcelines(_loss)[0], strict=True)
   )
@@ -73,11 +73,11 @@ def test_every_collective_is_traced_to_what_needs_it(module):
     frame = line.frames[0]
     assert pathlib.Path(frame.file).name == _HERE
     assert frame.line in {*written, *_lines_of(_step)}
-    if "all-gather" in name:  # Of a parameter, for its product.
+    if "all-gather" in name:  # A parameter, gathered for its product.
       assert frame.line in products
       assert (frame.function, line.layer) == ("_loss", "decoder/mlp")
       assert str(line).startswith(f"{_HERE}:{frame.line}, decoder/mlp")
-    if "reduce-scatter" in name:  # Of a gradient.
+    if "reduce-scatter" in name:  # A gradient.
       assert line.is_backward
       assert str(line).endswith("(backward)")
 
@@ -96,12 +96,12 @@ def test_frames_of_installed_packages_are_left_out(module):
     assert not any("site-packages" in f.file for f in frames)
 
 
-def test_a_step_of_an_installed_trainer_has_that_trainers_lines(
+def test_a_step_of_an_installed_trainer_has_lines_of_the_trainer(
   h100s, scheduled, tmp_path, monkeypatch
 ):
   package = tmp_path / "site-packages" / "trainer"
   package.mkdir(parents=True)
-  # As Keras calls JAX.
+  # Keras calls JAX this way.
   (package / "backend.py").write_text("def matmul(x, w):\n  return x @ w\n")
   (package / "training.py").write_text(
     "import jax, jax.numpy as jnp\n"
@@ -128,14 +128,14 @@ def test_a_step_of_an_installed_trainer_has_that_trainers_lines(
 
   module = compiled(training.loss)
   assert files(module) == {"training.py"}
-  # What was traced elsewhere, such as in a thread, has another stack.
+  # An instruction traced elsewhere, such as in a thread, has another stack.
   with_another = module.copy()
   stacks = with_another.proto.stack_frame_index.stack_frames
   stacks.add(file_location_id=stacks[0].file_location_id)
   root = with_another.entry.root
   root.metadata.stack_frame_id = len(stacks)
   assert files(with_another) == {"training.py"}
-  # With a model of one's own, that is what tells collectives apart.
+  # The user's own model distinguishes the collectives.
   assert files(compiled(_loss)) == {_HERE}
 
 
@@ -150,7 +150,7 @@ def _block(x, w):
   return _dense(x, w["down"])
 
 
-def test_products_of_a_helper_have_the_lines_that_call_it(h100s, scheduled):
+def test_products_in_a_helper_have_the_lines_of_its_callers(h100s, scheduled):
   rows = NamedSharding(Mesh(np.array(h100s), ("x",)), PartitionSpec("x"))
   w = jax.ShapeDtypeStruct((2048, 2048), jnp.float32, sharding=rows)
   weights = {name: w for name in ("value", "out", "up", "down")}
@@ -167,7 +167,7 @@ def test_products_of_a_helper_have_the_lines_that_call_it(h100s, scheduled):
   assert lines and lines <= calling
 
 
-def test_lines_on_which_jax_puts_the_stacks_of_loops_are_no_helpers(
+def test_loop_bodies_are_not_mistaken_for_helper_functions(
   h100s, scheduled, tmp_path, monkeypatch
 ):
   package = tmp_path / "site-packages" / "looping"
@@ -197,7 +197,7 @@ def test_lines_on_which_jax_puts_the_stacks_of_loops_are_no_helpers(
     (2048, 2048), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("x"))
   )
   module = scheduled(jax.jit(training.step).lower(dict.fromkeys("abc", w), x))
-  # The stacks begin with the step, as where the command calls it.
+  # Stacks begin with the step, as if the command called it.
   index = module.proto.stack_frame_index
   files = [
     index.file_names[index.file_locations[n - 1].file_name_id - 1]
@@ -210,7 +210,7 @@ def test_lines_on_which_jax_puts_the_stacks_of_loops_are_no_helpers(
   assert {3, 5, 7} <= lines
 
 
-def test_a_module_says_what_its_metadata_do(module):
+def test_source_lines_fall_back_to_metadata_without_stack_frames(module):
   other = module.copy()
   other.proto.ClearField("stack_frame_index")
   metadata = [
@@ -250,5 +250,5 @@ def test_a_module_says_what_its_metadata_do(module):
     ("", ""),
   ],
 )
-def test_a_layer_is_an_op_name_less_what_jax_adds(op_name, layer):
+def test_a_layers_name_is_its_op_name_without_jaxs_additions(op_name, layer):
   assert source_lines.layer_of(op_name) == layer

@@ -107,22 +107,22 @@ def _scheduled(
   return {labels[c.name]: c for c in collectives.find(module)}
 
 
-def test_labels_are_the_names_before_combining(unrolled):
+def test_labels_are_collective_names_before_combining(unrolled):
   module = unrolled.identity()
   assert not module.is_scheduled
   candidates = _candidates(unrolled)
   assert set(candidates) == {c.name for c in collectives.find(module)}
   # A weight and a gradient of each half layer and of the output; the loss.
-  # Sharded gradients are reduce-scatters to be.
+  # Sharded gradients become reduce-scatters.
   kinds = [c.kind for c in candidates.values()]
   assert kinds.count("all-gather") == kinds.count("reduce-scatter") == 2 * 4 + 1
   assert kinds.count("all-reduce") == 1
-  # The same in every compile.
+  # Labels are the same in every compile.
   assert set(_candidates(unrolled)) == set(candidates)
 
 
 @pytest.mark.parametrize("name", ["scan", "unrolled"])
-def test_without_groups_all_stay_alone(name, request):
+def test_no_collective_is_combined_without_groups(name, request):
   target = request.getfixturevalue(name)
   candidates = _candidates(target)
   scheduled = _scheduled(target, ())
@@ -134,9 +134,9 @@ def test_without_groups_all_stay_alone(name, request):
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_groups_are_combined_and_the_rest_stays_alone(unrolled, kind):
+def test_only_the_given_groups_are_combined(unrolled, kind):
   first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)
-  # Neither neighbors only nor in the module's order.
+  # The groups are neither only neighbors nor in the module's order.
   groups = ((third, first), (second, fifth, fourth))
   scheduled = _scheduled(unrolled, groups)
   rest = set(_candidates(unrolled)) - {first, second, third, fourth, fifth}
@@ -146,14 +146,14 @@ def test_groups_are_combined_and_the_rest_stays_alone(unrolled, kind):
     assert scheduled[group].num_operands == len(group)
 
 
-def test_groups_in_a_loop_stay_in_the_loop(scan):
+def test_a_group_in_a_loop_is_combined_within_the_loop(scan):
   _, *body = _of_kind(scan, "reduce-scatter")
   combined = _scheduled(scan, (tuple(body),))[tuple(body)]
   assert len(body) == 2
   assert (combined.executions, combined.is_pipelined) == (4, False)
 
 
-def test_xlas_own_groups_give_xlas_own_schedule(unrolled):
+def test_xlas_own_groups_reproduce_xlas_schedule(unrolled):
   def opcodes(module: hlo.Module) -> list[str]:
     return [i.opcode for i in module.entry.instructions]
 
@@ -188,7 +188,7 @@ def all_reduces(h100s) -> target_lib.Target:
   return target_lib.of_step(lowered, _CLUSTER, name="all_reduces")
 
 
-def test_all_reduces_that_xla_puts_end_to_end_are_known(all_reduces):
+def test_all_reduces_that_xla_concatenates_keep_their_labels(all_reduces):
   first, second, third, fourth = _of_kind(all_reduces, "all-reduce")
   groups = ((fourth, first), (second, third))
   scheduled = _scheduled(all_reduces, groups)
@@ -212,10 +212,10 @@ def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
   assert set(groups) <= held
 
 
-def test_an_executable_keeps_donation_or_is_refused(
+def test_a_grouped_executable_keeps_donation_or_is_refused(
   scan, fsdp_step, monkeypatch
 ):
-  # As on live GPUs, where what comes of a compile is what runs.
+  # As on live GPUs, where the compiled executable runs.
   monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
   step = lowered_lib.LoweredStep(lowered, _CLUSTER)
@@ -236,7 +236,7 @@ def test_an_executable_keeps_donation_or_is_refused(
   )
 
 
-def test_other_modules_are_left_alone(fsdp_step):
+def test_modules_of_other_names_are_not_regrouped(fsdp_step):
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
   with in_compile.grouped("jit_another_step", groups):
@@ -244,7 +244,7 @@ def test_other_modules_are_left_alone(fsdp_step):
   assert not combine.labels(module, groups)
 
 
-def test_a_scheduled_module_takes_no_groups(fsdp_scan):
+def test_groups_for_a_scheduled_module_are_refused(fsdp_scan):
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step.hlo")
   assert target.schedule() is fsdp_scan
   with pytest.raises(
@@ -253,7 +253,7 @@ def test_a_scheduled_module_takes_no_groups(fsdp_scan):
     target.schedule(grouped(()))
 
 
-def test_an_unoptimized_module_takes_groups(h100s):
+def test_groups_apply_to_an_unoptimized_module(h100s):
   module = hlo.load(_HLO)
   target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
   *labels, unlike = _of_kind(target, "all-gather")
@@ -279,7 +279,7 @@ def test_an_unoptimized_module_takes_groups(h100s):
     ("sx ssy; sy ssx", "{sx and ssy} and {sy and ssx} conflict"),
   ],
 )
-def test_groups_that_cannot_be_are_refused_with_the_labels(groups, message):
+def test_invalid_groups_are_refused_with_their_labels(groups, message):
   labels = tuple(tuple(group.split()) for group in groups.split(";"))
   with pytest.raises(errors.CombineError) as error:
     combine.rewrite(hlo.load(_HLO), labels)
@@ -287,7 +287,7 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(groups, message):
   assert "\n" not in str(error.value)
 
 
-def test_a_collective_of_several_arrays_is_no_candidate():
+def test_a_collective_of_several_arrays_cannot_be_combined():
   module = hlo_text.load(f"""
     x = f32[8] parameter(0)
     y = f32[4] parameter(1)
@@ -296,7 +296,7 @@ def test_a_collective_of_several_arrays_is_no_candidate():
   assert not combinable.find(module)
 
 
-def test_thresholds_that_were_asked_for_do_not_count():
+def test_groups_override_combine_thresholds_that_were_set():
   asked = {"xla_gpu_all_gather_combine_threshold_bytes": 1, "xla_other": 2}
   options = combine.options((), asked)
   assert options["xla_other"] == 2
@@ -305,7 +305,7 @@ def test_thresholds_that_were_asked_for_do_not_count():
   assert combine.options((("a", "b"),), asked) != options
 
 
-def test_groups_decide_whatever_keys_the_program_has():
+def test_groups_replace_the_combiner_keys_of_the_program():
   module = hlo.load(_HLO)
   for instruction in module.entry.instructions:
     if instruction.name in ("gx", "gy"):
@@ -318,12 +318,12 @@ def test_groups_decide_whatever_keys_the_program_has():
   ]
   keys = {i.frontend_attributes.map["combiner_key"] for i in gathers}
   assert keys == {"group of gx", "group of half"}
-  # The module itself stays as it is.
+  # The input module is unchanged.
   assert module.proto.SerializeToString(deterministic=True) == before
 
 
 @pytest.mark.parametrize("kind", table.COMBINERS)
-def test_options_and_defaults_are_those_of_the_installed_xla(kind):
+def test_combiner_options_and_defaults_equal_the_installed_xlas(kind):
   option = debug_options.find(table.COMBINERS[kind])
   assert option is not None
   assert option.default == table.DEFAULT_BYTES
@@ -339,14 +339,14 @@ class _Array(NamedTuple):
   [
     (0, "a b c d e"),
     (4, "a b c d e"),
-    # One that is too large stays alone; those around it are still combined.
+    # An array that is too large is not combined; its neighbors still are.
     (8, "c ab de"),
-    # It is the first one without room that begins the next group.
+    # The first array without room begins the next group.
     (40, "ab cd e"),
     (100, "abcde"),
   ],
 )
-def test_groups_are_filled_up_to_the_threshold(threshold_bytes, groups):
+def test_groups_are_filled_up_to_the_combine_threshold(threshold_bytes, groups):
   arrays = [_Array(name, 36 if name == "c" else 4) for name in "abcde"]
   filled = table.fill(arrays, threshold_bytes)
   names = ["".join(array.name for array in group) for group in filled]
@@ -428,7 +428,7 @@ def _made(module: hlo.Module) -> hlo.Module:
 
 
 @pytest.mark.parametrize("name", _OTHER)
-def test_other_slices_are_left_alone(name):
+def test_other_slices_of_an_all_reduce_are_not_converted(name):
   module = _module(*_OTHER[name])
   (candidate,) = combinable.find(module).values()
   assert candidate.kind == "all-reduce"
@@ -436,7 +436,7 @@ def test_other_slices_are_left_alone(name):
 
 
 @pytest.mark.parametrize("name", _MATCHING)
-def test_a_made_reduce_scatter_gives_the_same_bits(name):
+def test_a_reduce_scatter_from_an_all_reduce_gives_the_same_bits(name):
   module = _module(*_MATCHING[name])
   (candidate,) = combinable.find(module).values()
   assert (candidate.label, candidate.kind) == ("total", "reduce-scatter")

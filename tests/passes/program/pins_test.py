@@ -21,7 +21,7 @@ _CLUSTER = cluster_lib.parse("1x8xh100")
 _ROWS, _WIDTH = 64, 32
 
 
-def test_state_with_as_many_rows_as_the_batch_is_not_pinned(
+def test_state_with_the_shape_of_the_batch_is_not_pinned(
   h100s: Sequence[jax.Device],
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))

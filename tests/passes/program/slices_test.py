@@ -104,7 +104,7 @@ def _attention(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 class TestFinding:
-  def test_attention_ends_a_chain_of_tokens_but_not_one_of_the_batch(self):
+  def test_attention_ends_a_chain_along_tokens_but_not_along_the_batch(self):
     lowered = _local(
       _attention, (P(None, "tp"), P()), P(None, "tp"), (4, 64, 8), (8, 8)
     )
@@ -116,7 +116,7 @@ class TestFinding:
     for chain in (of_batch, of_tokens):
       _same_bits(lowered, Form(slices={chain.label: 2}))
 
-  def test_no_piece_of_a_chain_waits_for_another(self):
+  def test_operations_that_mix_tokens_are_not_in_a_chain(self):
     def residual(x: jax.Array, w: jax.Array) -> jax.Array:
       gathered = _gather(x, 0)
       whole = lax.cumsum(gathered @ w)  # Needs all tokens before it.
@@ -126,7 +126,7 @@ class TestFinding:
     ends = [chain.collectives for chain in _found(lowered)]
     assert ("stablehlo.all_gather", "stablehlo.reduce_scatter") not in ends
 
-  def test_an_odd_number_of_tokens_has_no_pieces(self):
+  def test_an_odd_number_of_tokens_per_device_is_not_cut(self):
     assert not _along(tp.lower("shard_map", tokens=8 * 3), 1)
 
 
@@ -156,8 +156,10 @@ def _tags(module: hlo.Module) -> set[str]:
   }
 
 
-def test_xla_joins_neither_collectives_nor_products_again(scheduled, h100s):
-  # All far below the sizes up to which its combiners and dot merger act.
+def test_xla_does_not_recombine_collectives_or_products_of_pieces(
+  scheduled, h100s
+):
+  # All sizes are far below the limits of XLA's combiners and dot merger.
   lowered = tp.lower(
     "shard_map",
     unrolled=True,
@@ -178,9 +180,7 @@ def test_xla_joins_neither_collectives_nor_products_again(scheduled, h100s):
   assert _tags(cut) == set(form.slices)
 
 
-def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
-  scheduled, h100s
-):
+def test_tags_name_the_chains_of_scheduled_collectives(scheduled, h100s):
   lowered = tp.lower("shard_map", devices=h100s)
   module = _module(lowered)
   labels = {chain.label for chain in chains.find(module)}
@@ -196,7 +196,7 @@ def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
     ({f"{_FIRST}:1": 1}, None),  # One piece is the program as written.
   ],
 )
-def test_what_cannot_be_leaves_the_program_as_it_was(asked, reason):
+def test_an_impossible_cut_leaves_the_program_unchanged(asked, reason):
   module = _module(tp.lower("shard_map", unrolled=True))
   before = str(module)
   same, outcome = rewrite.rewrite(module, Form(slices=asked))
@@ -207,7 +207,7 @@ def test_what_cannot_be_leaves_the_program_as_it_was(asked, reason):
   assert reason is None or reason in reasons[0]
 
 
-def test_a_collective_is_cut_along_one_dimension_only():
+def test_a_collective_is_cut_along_only_one_dimension():
   module = _module(tp.lower("shard_map", unrolled=True))
   asked = {f"{_FIRST}:0": 2, f"{_FIRST}:1": 2}
   _, outcome = rewrite.rewrite(module, Form(slices=asked))
@@ -217,7 +217,7 @@ def test_a_collective_is_cut_along_one_dimension_only():
 
 
 class TestNumbers:
-  def test_experts_are_cut_between_their_all_to_alls(self):
+  def test_experts_are_cut_together_with_their_all_to_alls(self):
     def experts(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
       rows = x.reshape(8, -1, x.shape[-1])
       sent = lax.all_to_all(rows, "tp", 0, 0, tiled=True)
@@ -238,12 +238,13 @@ class TestNumbers:
     forward, backward = _found(lowered)
     for chain in (forward, backward):
       assert Counter(chain.collectives) == {"stablehlo.all_to_all": 2}
-    # Two gradients of each product; of weights, they are sums over the pieces.
+    # Each product has two gradients; gradients of weights are sums over the
+    # pieces.
     assert (forward.num_products, backward.num_products) == (2, 4)
     _same_bits(lowered, Form(slices={forward.label: 4}))
     _same_bits(lowered, Form(slices={backward.label: 2}), rounded=1e-6)
 
-  def test_a_product_is_cut_with_the_all_reduce_behind_it(self):
+  def test_a_product_is_cut_together_with_its_all_reduce(self):
     lowered = _local(
       lambda x, w: lax.psum(jnp.tanh(x) @ w, "tp"),
       (P(None, "tp"), P("tp")),
@@ -297,7 +298,7 @@ def _coarse(x: jax.Array) -> jax.Array:
   after=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),
   num=st.sampled_from([2, 4]),
 )
-def test_any_chain_of_operations_gives_the_same_bits_in_pieces(
+def test_any_chain_of_operations_computes_the_same_bits_in_pieces(
   before, after, num
 ):
   def local(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -355,22 +356,22 @@ def _train(compiled: jax.stages.Compiled) -> tuple[Any, np.ndarray]:
     ("split at entry", "unrolled"),
   ],
 )
-def test_ten_steps_in_pieces_train_the_same(kind, layers):
+def test_ten_steps_in_pieces_train_to_the_same_weights_and_losses(kind, layers):
   unrolled = layers == "unrolled"
   lowered = tp.lower(kind, unrolled=unrolled, remat=layers == "remat")
   weights, losses = _train(lowered.compile())
   assert losses[-1] < 0.9 * losses[0]
-  # Pieces of tokens, and of the batch.
+  # Pieces along tokens, and along the batch.
   for dim, num in ((1, 8), *([] if unrolled else [(0, 2)])):
     form = _form(lowered, dim, num)
     compiled, outcome = rewritten.compile_rewritten(lowered, form)
     assert len(outcome.actions) == len(form.slices) > 1
     cut_weights, cut_losses = _train(compiled)
-    # Forward, every number comes from the same operations on the same values.
+    # The forward pass does the same operations on the same values.
     assert cut_losses[0] == losses[0]
-    # A weight's gradient is a sum over all tokens, in `num` parts: any order of
-    # float32 additions is within that many roundings of the sum of magnitudes.
-    # The largest weight stands for it, and there are as many as steps.
+    # A weight's gradient is a sum over all tokens, in `num` parts. Any order of
+    # float32 additions differs by at most that many roundings of the sum of
+    # magnitudes, here the largest weight, in each step.
     eps = float(np.finfo(np.float32).eps)
     roundings = _STEPS * tp.BATCH * tp.TOKENS * eps
     for name, whole in weights.items():
@@ -386,11 +387,11 @@ _UNCOMBINED = {
 
 
 @pytest.mark.parametrize("kind", tp.KINDS)
-def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind):
+def test_a_layer_has_a_forward_chain_and_a_backward_chain(kind):
   module = _module(tp.lower(kind))
   before = str(module)
   found = chains.find(module)
-  assert str(module) == before  # It stays as it was.
+  assert str(module) == before  # The search does not change the module.
   assert len({chain.label for chain in found}) == len(found)
   assert chains.find(_module(tp.lower(kind))) == found
   of_tokens = [c for c in found if c.label.endswith(":1")]
@@ -401,7 +402,7 @@ def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind):
   for chain in of_tokens:
     assert chain.collectives[-1] == "stablehlo.reduce_scatter"
     assert chain.pieces == (2, 4, 8)
-    # All rows of one device's tokens, gathered; and the same scattered.
+    # A gather or a scatter moves all rows of one device's tokens.
     rows_bytes = tp.BATCH * tp.TOKENS * tp.WIDTH * 4
     assert chain.nccl_bytes == len(chain.collectives) * rows_bytes
 
@@ -410,7 +411,9 @@ def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind):
   ("kind", "dim"),
   [("whole at entry", 0), ("whole at entry", 1), ("split at entry", 1)],
 )
-def test_pieces_send_on_h100s_what_the_whole_does(kind, dim, scheduled, h100s):
+def test_pieces_on_h100s_communicate_as_many_bytes_as_the_whole(
+  kind, dim, scheduled, h100s
+):
   lowered = tp.lower(
     kind,
     tokens=4096,
@@ -421,7 +424,7 @@ def test_pieces_send_on_h100s_what_the_whole_does(kind, dim, scheduled, h100s):
   )
   in_form, outcome = rewritten.lower_rewritten(lowered, _form(lowered, dim, 2))
   assert len(outcome.actions) == 2
-  # The partitioner drops the key that would keep XLA's combiners off.
+  # The partitioner drops the key that prevents combining.
   num_before, bytes_before = _traffic(scheduled(lowered, **_UNCOMBINED))
   num_after, bytes_after = _traffic(scheduled(in_form, **_UNCOMBINED))
   for of_kind in ("all-gather", "reduce-scatter"):
@@ -429,7 +432,7 @@ def test_pieces_send_on_h100s_what_the_whole_does(kind, dim, scheduled, h100s):
   assert bytes_after == bytes_before
 
 
-def test_nothing_of_the_search_stays_in_the_program():
+def test_a_rewritten_program_has_no_internal_attributes_but_chain_tags():
   lowered = tp.lower("split at entry")
   first, *_ = chains.find(_module(lowered))
   in_form, _ = rewritten.lower_rewritten(lowered, Form(slices={first.label: 2}))

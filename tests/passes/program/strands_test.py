@@ -156,7 +156,7 @@ def _loops(operation: ir.Operation) -> list[ir.Operation]:
 
 class TestStructure:
   @pytest.mark.parametrize("num", [2, 3])
-  def test_paired_trips_share_both_loops_over_layers(self, num):
+  def test_paired_micro_batches_share_both_loops_over_layers(self, num):
     module = _in_form(PAIRED, "tp_sp", num=num)
     paired, *alone = _loops(module.operation)
     loop = counted_loops.read(paired)
@@ -165,11 +165,13 @@ class TestStructure:
     shared = _loops(paired)
     forward = _PRODUCTS_PER_LAYER
     assert [_products(loop) for loop in shared] == [2 * forward, 4 * forward]
-    # Of an odd number the last is alone, with its two loops.
+    # With an odd number, the last micro-batch has its own two loops.
     assert len(alone) == (2 if num % 2 else 0)
 
   @pytest.mark.parametrize("layout", ["fsdp", "tp_sp", "ep"])
-  def test_a_backward_and_a_forward_pass_share_a_loop(self, layout):
+  def test_a_rotated_steps_backward_and_next_forward_pass_share_a_loop(
+    self, layout
+  ):
     module = _in_form(ROTATED, layout)
     first, rotated, last = _loops(module.operation)
     (shared,) = _loops(rotated)
@@ -178,7 +180,7 @@ class TestStructure:
     assert _products(last) == 2 * forward
     assert _products(shared) == 3 * forward
 
-  def test_what_the_next_layer_gathers_is_gathered_a_trip_ahead(self):
+  def test_the_next_layers_weights_are_gathered_one_trip_ahead(self):
     sizes = {"tokens": 32, "width": 16, "hidden": 32, "num_layers": 3}
     lowered, _ = _explicit(jax.devices(), **sizes)
     module, _ = rewrite.rewrite(_stablehlo(lowered), ROTATED)
@@ -186,7 +188,7 @@ class TestStructure:
     (shared,) = _loops(rotated)
     loop = counted_loops.read(shared)
     assert isinstance(loop, counted_loops.CountedLoop)
-    # The first layer's gather stands before the loop, the last layer behind it.
+    # The first layer's gather is before the loop, the last layer after it.
     assert loop.num_trips == 3 - 1
     gathers = [
       op.operation.results[0]
@@ -195,7 +197,7 @@ class TestStructure:
     ]
     assert any(value in gathers for value in mlir.returned(loop.body))
 
-  def test_unrolled_layers_are_cut_where_forward_turns_to_backward(self):
+  def test_unrolled_layers_are_rotated_between_forward_and_backward(self):
     module = _in_form(ROTATED, "tp_sp", layers="unroll")
     (rotated,) = _loops(module.operation)
     function = mlir.functions_by_name(module.operation)["main"]
@@ -204,7 +206,7 @@ class TestStructure:
     forward = _PRODUCTS_PER_LAYER * accumulating_step.NUM_LAYERS
     assert before.count("stablehlo.dot_general") == forward
 
-  def test_only_residuals_cross_where_layers_are_recomputed(self):
+  def test_only_residuals_are_carried_across_trips_with_remat(self):
     as_written = _in_form(Form(), "fsdp", remat=True)
     main, *_ = _loops(as_written.operation)
     module = _in_form(ROTATED, "fsdp", remat=True)
@@ -212,8 +214,8 @@ class TestStructure:
     added = [mlir.shape_of(value) or () for value in rotated.results]
     for value in main.results:
       added.remove(mlir.shape_of(value) or ())
-    # Residuals: what each layer took, and what the loss did. It counts in the
-    # carry in which it did before.
+    # Residuals are the inputs of each layer and of the loss. The micro-batch
+    # counter stays in its carry.
     rows = (
       accumulating_step.NUM_SEQUENCES,
       accumulating_step.SEQ_LEN,
@@ -223,7 +225,7 @@ class TestStructure:
       [(accumulating_step.NUM_LAYERS, *rows), rows]
     )
 
-  def test_what_an_outer_loop_repeats_is_rotated_within(self):
+  def test_accumulation_within_an_outer_loop_is_rotated(self):
     def steps(weights: jax.Array, batches: jax.Array) -> Any:
       def one(weights: jax.Array, _: None) -> Any:
         return weights - _accumulated(_loss, weights, batches), None
@@ -236,7 +238,7 @@ class TestStructure:
     assert len(_loops(outer)) == 3
 
 
-def test_a_rotated_step_waits_less_for_its_collectives(h100s):
+def test_a_rotated_step_has_less_exposed_communication(h100s):
   cluster = cluster_lib.parse("1x8xh100")
   lowered, _ = _explicit(h100s, tokens=8192, width=8192, hidden=28672)
   rotated, outcome = rewritten.lower_rewritten(lowered, ROTATED)
@@ -245,8 +247,8 @@ def test_a_rotated_step_waits_less_for_its_collectives(h100s):
     tuner.inspect(program, cluster=cluster) for program in (lowered, rotated)
   )
   before, after = (s.timeline(s.default) for s in (before, after))
-  # Two of the eight passes stay alone; of the others, a gather per layer is
-  # the one that nothing is there to hide.
+  # Two of the eight passes overlap no other; in the others, one gather per
+  # layer has nothing to hide behind.
   assert after.total_exposed_us < 0.7 * before.total_exposed_us
   assert after.step_time_us < before.step_time_us
 
@@ -295,18 +297,20 @@ _accumulating = functools.partial(_accumulated, _unrolled_loss)
   ],
 )
 @pytest.mark.parametrize("form", [ROTATED, PAIRED])
-def test_what_cannot_be_rotated_or_paired_stays(form, step, num, reason):
+def test_a_step_that_cannot_be_rotated_or_paired_is_unchanged(
+  form, step, num, reason
+):
   assert reason in _refused(form, step, *_args(num))
 
 
 @pytest.mark.parametrize("form", [ROTATED, PAIRED])
-def test_a_step_that_no_other_device_shares_stays(form):
+def test_a_step_without_communication_is_unchanged(form):
   alone = [np.asarray(value) for value in _args(3)]
   assert "nothing in it communicates" in _refused(form, _accumulating, *alone)
 
 
 class TestBits:
-  def test_flax_and_optax_accumulate_as_before(self):
+  def test_a_rotated_flax_and_optax_step_computes_the_same_bits(self):
     model = nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(8)])
     optimizer = optax.MultiSteps(optax.adam(0.1), every_k_schedule=3)
 
@@ -328,7 +332,7 @@ class TestBits:
 
   @hypothesis.settings(max_examples=5)
   @hypothesis.given(data=st.data())
-  def test_any_loop_that_accumulates_keeps_its_bits(self, data):
+  def test_any_accumulating_loop_computes_the_same_bits_in_a_form(self, data):
     num_trips = data.draw(st.integers(2, 4), label="trips")
     num_layers = data.draw(st.integers(1, 3), label="layers")
     in_loop = data.draw(st.booleans(), label="layers in a loop")
@@ -408,7 +412,7 @@ class TestPairs:
     assert _num_loops(_two_micro_batches, form, *args) == num
     assert rewritten.assert_same_bits(_two_micro_batches, form, *args).actions
 
-  def test_loops_merge_that_an_outer_loop_runs(self):
+  def test_loops_within_an_outer_loop_are_merged(self):
     def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
       def twice(total: jax.Array, _: None) -> tuple[jax.Array, None]:
         return total + _two_micro_batches(weights + total, rows), None
@@ -418,16 +422,16 @@ class TestPairs:
     rewritten.assert_same_bits(step, MERGED, _WEIGHTS, _PAIR)
     assert _num_loops(step, MERGED, _WEIGHTS, _PAIR) == 3
 
-  def test_what_both_loops_only_read_is_carried_once(self):
+  def test_a_merged_loop_carries_common_read_only_values_once(self):
     both = _in_both(_forward)
     before = _while_loops(_module(both, _WEIGHTS, _PAIR))
     module, _ = _rewrite(MERGED, both, _WEIGHTS, _PAIR)
     (merged,) = _while_loops(module)
-    # Each carries its rows, the weights and a counter.
+    # Each loop carries its rows, the weights and a counter.
     assert [len(loop.operands) for loop in before] == [3, 3]
     assert len(merged.operands) == 4
 
-  def test_a_loop_in_a_function_called_twice_merges_with_itself(self):
+  def test_a_loop_in_a_function_called_twice_is_merged(self):
     both = _in_both(jax.jit(_forward))
     rewritten.assert_same_bits(both, MERGED, _WEIGHTS, _PAIR)
     assert _num_loops(both, MERGED, _WEIGHTS, _PAIR) == 1
@@ -476,14 +480,16 @@ def _without_products(x: jax.Array, weights: jax.Array) -> jax.Array:
     (lambda weights, rows: _forward(rows[0], weights), "no other loop"),
   ],
 )
-def test_what_cannot_merge_stays_and_says_why(function, reason):
+def test_loops_that_cannot_be_merged_are_unchanged_with_a_reason(
+  function, reason
+):
   assert re.search(reason, _refused(MERGED, function, _WEIGHTS, _PAIR))
 
 
 @pytest.mark.parametrize(
   ("start", "limit", "step"), [(0, 7, 1), (-3, 4, 2), (5, 5, 1), (6, 5, 3)]
 )
-def test_a_counted_loop_makes_as_many_trips_as_it_says(start, limit, step):
+def test_a_counted_loops_trip_count_is_right(start, limit, step):
   def count() -> jax.Array:
     return jax.lax.while_loop(
       lambda i: i < limit, lambda i: i + step, jnp.int32(start)
@@ -495,7 +501,7 @@ def test_a_counted_loop_makes_as_many_trips_as_it_says(start, limit, step):
   assert int(jax.jit(count)()) == start + read.num_trips * step
 
 
-def test_loops_that_an_earlier_merge_put_in_another_order_can_merge():
+def test_loops_reordered_by_an_earlier_merge_can_still_be_merged():
   """The last one needs the third, which so comes to stand before the second."""
 
   def large(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
@@ -590,7 +596,9 @@ def _programs(draw: st.DrawFn) -> _Function:
   program=_programs(), form=st.sampled_from([MERGED, STAGGERED])
 )
 @hypothesis.settings(max_examples=6)
-def test_random_programs_of_loops_keep_their_bits(program, form):
+def test_random_programs_of_loops_compute_the_same_bits_when_merged(
+  program, form
+):
   rewritten.assert_same_bits(program, form, _WEIGHTS, _PAIR)
 
 
@@ -723,7 +731,7 @@ def lower_h100(h100s) -> Lower:
 @pytest.mark.parametrize(
   ("strands", "num_keyed"), [("merged", 2), ("staggered", 1)]
 )
-def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
+def test_only_keys_stop_xla_from_combining_across_strands_in_a_loop(
   lower_h100, scheduled, strands, num_keyed
 ):
   plain = lower_h100()
@@ -732,12 +740,12 @@ def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
   assert num == num_keyed
   num_alone = _num_run(scheduled(plain))
   assert _num_run(scheduled(coupled)) < num_alone
-  # More where the last trip, which now stands alone, is combined less.
+  # More where the last trip, now outside the loop, is combined less.
   assert _num_run(scheduled(apart)) >= num_alone
 
 
 @pytest.mark.parametrize("num_micro_batches", [2, 3])
-def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
+def test_only_keys_stop_xla_from_combining_across_unrolled_strands(
   lower_h100, scheduled, num_micro_batches
 ):
   lower_ = functools.partial(lower_h100, scan=False)
@@ -751,7 +759,7 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize("layer", [_tp_layer, _fsdp_layer])
-def test_layers_are_no_strands(lower_h100, layer, scan):
+def test_layers_of_one_micro_batch_get_no_strand_keys(lower_h100, layer, scan):
   lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
   module = _stablehlo(lowered)
   same, outcome = rewrite.rewrite(module, KEYED)
@@ -769,12 +777,12 @@ def test_merged_strands_gather_their_common_weights_once(
   assert 2 * _gathered_bytes(scheduled(merged)) == num_bytes
 
 
-def test_what_a_strand_computes_from_what_it_saved_is_its_own(h100s):
+def test_collectives_on_a_strands_saved_values_get_that_strands_key(h100s):
   mesh = Mesh(np.array(h100s), ("x",))
 
   def strand(weights: Any, saved: jax.Array) -> jax.Array:
     def trip(total: jax.Array, per_layer: Any) -> tuple[jax.Array, None]:
-      # What is gathered and reduced depends on nothing that trips change.
+      # The gathered and reduced arrays do not depend on the loop's carry.
       return total * _tp_layer(per_layer[0], per_layer[1]), None
 
     return jax.lax.scan(trip, saved[0], (saved, weights))[0]
@@ -799,7 +807,7 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(h100s):
     assert _keys_of(_stablehlo(keyed), name) == {"strand 0": 1, "strand 1": 1}
 
 
-def test_a_key_that_is_there_stays(lower_h100):
+def test_an_existing_combiner_key_is_kept(lower_h100):
   lowered = lower_h100(scan=False)
   module = _stablehlo(lowered)
   with module.context, ir.Location.unknown():
@@ -815,7 +823,7 @@ def test_a_key_that_is_there_stays(lower_h100):
   }
 
 
-def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
+def test_xlas_partitioner_copies_keys_to_the_collectives_it_inserts(
   h100s,
 ):
   step, shapes = strands_step.lowerable(h100s)
@@ -834,7 +842,7 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   assert set(found) <= {"", "strand 0", "strand 1"}
 
 
-def test_keys_change_no_bit_of_what_is_computed():
+def test_keys_do_not_change_any_bit_of_the_results():
   step, shapes = strands_step.lowerable(jax.devices())
   results = []
   for keyed in (False, True):
@@ -844,9 +852,7 @@ def test_keys_change_no_bit_of_what_is_computed():
   jax.tree.map(np.testing.assert_array_equal, *results)
 
 
-def test_a_refusal_names_the_users_line_not_that_of_a_package(
-  tmp_path, monkeypatch
-):
+def test_a_refusal_names_the_users_line_not_a_packages(tmp_path, monkeypatch):
   package = tmp_path / "site-packages"
   package.mkdir()
   (package / "scans_inside.py").write_text(
