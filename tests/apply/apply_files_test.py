@@ -18,7 +18,7 @@ _OLD = dataclasses.replace(PLAN, module_name="old")
 _NEW = dataclasses.replace(PLAN, module_name="new")
 
 
-def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
+def test_a_plans_folder_holds_the_plan_env_sh_and_the_table(tmp_path):
   folder = tmp_path / "runs" / "plan"
   written = files.write(PLAN, folder)
   assert sorted(written) == sorted(folder.iterdir())
@@ -32,7 +32,7 @@ def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
 
 
 @pytest.mark.parametrize("names", [["train.py"], ["plan.json", "train.py"]])
-def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path, names):
   for name in names:
     (tmp_path / name).write_text("precious")
   with pytest.raises(errors.PlanError, match="is not a plan"):
@@ -43,14 +43,14 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
   assert (tmp_path / names[0]).read_text() == "precious"
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
   (tmp_path / "file").write_text("")
   folder = tmp_path / "file" / "plan"
   with pytest.raises(errors.PlanError, match=f"Cannot write {folder}: .+"):
     files.write(PLAN, folder)
 
 
-def test_a_failure_leaves_the_older_plan_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_older_plan(tmp_path, monkeypatch):
   folder = tmp_path / "plan"
   files.write(_OLD, folder)
   rename = pathlib.Path.rename
@@ -67,7 +67,7 @@ def test_a_failure_leaves_the_older_plan_as_it_was(tmp_path, monkeypatch):
   assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_link_to_a_plan_stays_one(tmp_path):
+def test_a_symbolic_link_to_a_plan_is_followed_and_kept(tmp_path):
   files.write(_OLD, tmp_path / "plan")
   (tmp_path / "latest").symlink_to(tmp_path / "plan")
   files.write(_NEW, tmp_path / "latest")
@@ -75,7 +75,7 @@ def test_a_link_to_a_plan_stays_one(tmp_path):
   assert plan_lib.load(tmp_path / "plan").module_name == "new"
 
 
-def test_others_may_read_a_plan(tmp_path):
+def test_a_plans_folder_has_the_usual_permissions(tmp_path):
   files.write(PLAN, tmp_path / "plan")
   (tmp_path / "usual").mkdir()
   assert (tmp_path / "plan").stat().st_mode == (

@@ -52,7 +52,7 @@ def shell_without_plugin(tmp_path) -> sourced.Shell:
   return shell
 
 
-def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
+def test_env_sh_sets_flags_plugin_table_and_checksum(folder, shell):
   found, said = shell.source(folder / "env.sh")
   checksum = table.checksum(table.read(folder / "nccl_table.bin").rules)
   assert {**found, "XLA_FLAGS": found["XLA_FLAGS"].strip()} == {
@@ -72,7 +72,9 @@ def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
     ("bin", "../my runs/plan/env.sh"),
   ],
 )
-def test_the_table_is_found_from_any_folder(tmp_path, folder, shell, cwd, file):
+def test_env_sh_finds_the_table_from_any_working_folder(
+  tmp_path, folder, shell, cwd, file
+):
   # With CDPATH, `cd` prints where it goes.
   for cdpath in ({}, {"CDPATH": str(tmp_path)}):
     if "/" not in file:  # Then bash looks in PATH first.
@@ -83,7 +85,9 @@ def test_the_table_is_found_from_any_folder(tmp_path, folder, shell, cwd, file):
     assert path.samefile(folder / "nccl_table.bin")
 
 
-def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
+def test_env_sh_sets_the_channel_cap_if_the_plugin_cannot_be_built(
+  folder, shell_without_plugin
+):
   found, said = shell_without_plugin.source(folder / "env.sh")
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert found["NCCL_MAX_CTAS"] == "8"
@@ -94,7 +98,9 @@ def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
   assert found.keys() == {"XLA_FLAGS"}
 
 
-def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
+def test_another_tuner_plugin_is_kept_unless_replacing_is_requested(
+  folder, shell
+):
   theirs = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so"}
   found, said = shell.source(folder / "env.sh", **theirs)
   assert found.keys() == {"XLA_FLAGS", "NCCL_TUNER_PLUGIN"}
@@ -108,7 +114,7 @@ def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
   assert said == ""
 
 
-def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
+def test_the_tuner_plugin_of_an_earlier_plan_is_replaced_silently(
   tmp_path, folder, shell
 ):
   files.write(PLAN, tmp_path / "earlier")
@@ -122,7 +128,9 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
 
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
-def test_a_plan_takes_the_place_of_another(tmp_path, folder, shell, name):
+def test_a_later_plan_replaces_flags_and_variables_of_an_earlier_one(
+  tmp_path, folder, shell, name
+):
   mine = "--xla_gpu_autotune_level=2"
   other = config_lib.XlaConfig(options={GATHER: 1})
   for later, names in (
@@ -139,7 +147,7 @@ def test_a_plan_takes_the_place_of_another(tmp_path, folder, shell, name):
     assert "this plan replaces one" in said
 
 
-def test_flags_are_appended_once_however_often_it_is_sourced(
+def test_flags_are_appended_once_however_often_env_sh_is_sourced(
   tmp_path, folder, shell
 ):
   files.write(_WITHOUT_TABLE, tmp_path / "capped")
@@ -159,7 +167,7 @@ def test_flags_are_appended_once_however_often_it_is_sourced(
 
 
 @pytest.mark.parametrize("name", ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"])
-def test_an_inherited_cap_does_not_undercut_the_table(folder, shell, name):
+def test_an_inherited_channel_cap_is_unset_with_a_message(folder, shell, name):
   expected, _ = shell.source(folder / "env.sh")
   found, said = shell.source(folder / "env.sh", **{name: "2"})
   assert found == expected
@@ -167,7 +175,9 @@ def test_an_inherited_cap_does_not_undercut_the_table(folder, shell, name):
   assert f"{name}" in said and "unset" in said
 
 
-def test_a_damaged_table_sets_nothing_and_fails(tmp_path, folder, shell):
+def test_env_sh_with_a_damaged_table_fails_and_sets_nothing(
+  tmp_path, folder, shell
+):
   build.ensure()  # That shell has no compiler.
   shell.has_command(f'exec "{sys.executable}" -m lagom_xla "$@"')
   path = str(pathlib.Path(__file__).parents[2])
@@ -181,7 +191,7 @@ def test_a_damaged_table_sets_nothing_and_fails(tmp_path, folder, shell):
   assert failed.value.returncode == 2
   assert f"{table_path}" in failed.value.stderr
   assert "the plan was not applied" in failed.value.stderr
-  # Where a shell goes on after an error, it goes on with nothing set.
+  # A shell that continues after the error has nothing set.
   lax = f'. "{folder}/env.sh" || env -0'
   done = subprocess.run(
     [shutil.which("bash") or "bash", "-c", lax],
@@ -194,7 +204,7 @@ def test_a_damaged_table_sets_nothing_and_fails(tmp_path, folder, shell):
   assert names.isdisjoint(sourced.VARIABLES)
 
 
-def test_zsh_sources_it_like_bash(folder, shell):
+def test_zsh_sources_env_sh_like_bash(folder, shell):
   found, said = shell.source(folder / "env.sh", shell="zsh")
   assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
   assert found["NCCL_TUNER_PLUGIN"] == sourced.PLUGIN
@@ -202,18 +212,20 @@ def test_zsh_sources_it_like_bash(folder, shell):
 
 
 @pytest.mark.parametrize("name", ["dash", "busybox"])
-def test_other_shells_set_what_takes_no_table_and_say_so(folder, shell, name):
+def test_other_shells_get_flags_and_the_cap_with_a_message(folder, shell, name):
   found, said = shell.source(folder / "env.sh", shell=name)
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert "this is neither" in said
   assert "Use bash or zsh" in (folder / "env.sh").read_text()
 
 
-# What XLA_FLAGS was.
+# Earlier XLA_FLAGS.
 
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
-def test_flags_come_before_the_word_at_which_xla_stops(folder, shell, name):
+def test_plan_flags_precede_the_word_at_which_xla_stops_reading(
+  folder, shell, name
+):
   found, said = shell.source(
     folder / "env.sh",
     shell=name,
@@ -235,7 +247,9 @@ _TEXTS = st.text("ab '\"\\=-\n", max_size=8).map(lambda text: f"--a{text}")
   deadline=None,
 )
 @given(text=_TEXTS)
-def test_they_come_after_all_flags_that_xla_reads(folder, shell, name, text):
+def test_plan_flags_are_appended_after_the_flags_that_xla_reads(
+  folder, shell, name, text
+):
   found, _ = shell.source(folder / "env.sh", shell=name, XLA_FLAGS=text)
   before, rest = syntax.parse(text)
   after, rest_after = syntax.parse(found["XLA_FLAGS"])
@@ -245,7 +259,9 @@ def test_they_come_after_all_flags_that_xla_reads(folder, shell, name, text):
 
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
-def test_flags_of_a_file_come_into_the_variable(tmp_path, folder, shell, name):
+def test_flags_of_a_file_are_copied_into_xla_flags(
+  tmp_path, folder, shell, name
+):
   file = tmp_path / "my flags"
   file.write_text("--xla_a=1\n--xla_b=2\n")
   given_flags = {"XLA_FLAGS": str(file)}
@@ -270,29 +286,31 @@ def _refused(
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
 @pytest.mark.parametrize("flags", ["absent.txt", "NCCL_DEBUG=INFO --xla_a=1"])
-def test_flags_over_which_xla_ends_are_refused(folder, shell, name, flags):
+def test_xla_flags_at_which_xla_aborts_are_refused(folder, shell, name, flags):
   said = _refused(shell, folder / "env.sh", name, XLA_FLAGS=flags)
   assert f"XLA_FLAGS is '{flags}', neither a flag nor a" in said
 
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
-def test_another_jax_is_refused_unless_told_otherwise(folder, shell, name):
+def test_another_jax_version_is_refused_unless_allowed(folder, shell, name):
   file = folder / "env.sh"
   shell.has_command('echo "jax 0.1.0, jaxlib 0.1.0"', "python")
   assert "and this is jax 0.1.0, jaxlib 0.1.0" in _refused(shell, file, name)
   found, _ = shell.source(file, shell=name, LAGOM_XLA_OTHER_JAX="1")
   assert found["XLA_FLAGS"] == sourced.FLAG
-  # The plan's own, as the Python here tells it.
+  # The plan's version, as reported by the Python here.
   shell.has_command(f'exec "{sys.executable}" "$@"', "python")
   found, _ = shell.source(file, shell=name)
   assert found["XLA_FLAGS"] == sourced.FLAG
 
 
-# What NCCL prefers to a table.
+# Variables that NCCL prefers to a table.
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh"])
-def test_what_rules_settings_out_stays_and_is_said(folder, shell, name):
+def test_nccl_variables_that_override_settings_are_kept_and_named(
+  folder, shell, name
+):
   for variable, value in (
     ("NCCL_ALGO", "Ring"),
     ("NCCL_PROTO", "LL"),
@@ -311,7 +329,9 @@ def test_what_rules_settings_out_stays_and_is_said(folder, shell, name):
   assert said == ""
 
 
-def test_what_a_plan_was_made_under_is_not_said(tmp_path, shell):
+def test_nccl_variables_that_a_plan_was_made_under_are_not_named(
+  tmp_path, shell
+):
   under = {"NCCL_ALGO": "ring;allreduce:^tree"}
   plan = dataclasses.replace(PLAN, nccl_variables=under)
   files.write(plan, tmp_path / "plan")
@@ -322,7 +342,9 @@ def test_what_a_plan_was_made_under_is_not_said(tmp_path, shell):
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh"])
-def test_nccls_files_are_looked_into(tmp_path, folder, shell, name):
+def test_variables_of_nccls_configuration_files_are_found(
+  tmp_path, folder, shell, name
+):
   file = tmp_path / "nccl.conf"
   file.write_text("NCCL_MAX_CTAS=4\nNCCL_PROTO=Simple\n")
   there = {"NCCL_CONF_FILE": str(file)}
@@ -340,7 +362,7 @@ def test_nccls_files_are_looked_into(tmp_path, folder, shell, name):
   assert "kept NCCL_TUNER_PLUGIN=theirs" in said
 
 
-def test_awss_tuner_is_named_where_its_network_shows(folder, shell):
+def test_the_aws_tuner_is_suggested_where_an_aws_network_is_set(folder, shell):
   for there in ({"FI_PROVIDER": "efa"}, {"NCCL_NET_PLUGIN": "aws-ofi"}):
     _, said = shell.source(folder / "env.sh", **there)
     assert "set NCCL_TUNER_PLUGIN=libnccl-tuner-ofi.so." in said
@@ -351,7 +373,9 @@ def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):
   assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
 
 
-def test_values_reach_the_environment_as_they_are(tmp_path, shell):
+def test_values_with_quotes_and_spaces_reach_the_environment_unchanged(
+  tmp_path, shell
+):
   value = "a b'c\"d$e`f"
   plan = dataclasses.replace(
     _WITHOUT_TABLE,
@@ -365,7 +389,7 @@ def test_values_reach_the_environment_as_they_are(tmp_path, shell):
   assert found["NCCL_MAX_CTAS"] == value
 
 
-def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
+def test_options_that_cannot_be_set_are_only_comments(tmp_path, shell):
   options = {"xla_dump_t": "x\nexit 3", GATHER: "z\nexit 3"}
   xla = config_lib.XlaConfig(options=options)
   plan = dataclasses.replace(_DEFAULT, xla=xla)
@@ -376,7 +400,7 @@ def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
 
 
 @pytest.mark.parametrize("name", sourced.SHELLS)
-def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
+def test_the_flags_command_sets_the_same_as_env_sh_without_a_plugin(
   tmp_path, folder, shell_without_plugin, capsys, name
 ):
   parser = argparse.ArgumentParser()
@@ -396,7 +420,7 @@ def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
     assert bool(said) == ("NCCL_DEBUG" in flags)
 
 
-def test_flags_of_a_rewritten_program_are_said_to_be_for_it():
+def test_env_sh_of_a_rewritten_program_points_to_lagom_xla_tune():
   form = form_lib.Form(strands="rotated", slices={"mlp\nrm -rf": 4})
   xla = config_lib.XlaConfig(program=form, options={GATHER: 1})
   text = env.script(
@@ -408,7 +432,7 @@ def test_flags_of_a_rewritten_program_are_said_to_be_for_it():
   assert "mlp rm -rf in 4 pieces" in line
 
 
-def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
+def test_env_sh_names_the_clouds_whose_tuner_it_replaces(tmp_path, folder):
   text = (folder / "env.sh").read_text()
   assert "Google" in text and "AWS" in text
   assert "LAGOM_XLA_REPLACE_TUNER=1" in text

@@ -83,7 +83,7 @@ def test_a_documented_launcher_starts_processes_with_the_plan(
   )
 
 
-def test_a_documented_pod_starts_with_the_plan_that_a_config_map_brings(
+def test_a_documented_pod_starts_with_the_plan_of_a_config_map(
   tmp_path, folder, shell
 ):
   _install(tmp_path / "bin", python=_SHOW)

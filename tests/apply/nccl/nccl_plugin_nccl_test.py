@@ -79,7 +79,7 @@ def _only(version: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_nccl_itself_does_what_the_table_says(nccls_own, tmp_path, version):
+def test_nccl_runs_the_choices_of_the_table(nccls_own, tmp_path, version):
   gather = dataclasses.replace(
     _RULE,
     kind="all-gather",
@@ -123,7 +123,7 @@ def test_nccl_itself_does_what_the_table_says(nccls_own, tmp_path, version):
   }
 
 
-def test_nccl_takes_the_variables_that_stand_in_for_the_plugin(
+def test_nccl_honors_algorithm_and_protocol_variables_per_function(
   nccls_own, tmp_path
 ):
   said = _oracle(

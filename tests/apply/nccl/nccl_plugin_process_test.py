@@ -98,7 +98,7 @@ def _fuzzed_rules() -> list[table_lib.Rule]:
   ]
 
 
-def test_no_damage_to_a_table_makes_a_choice_out_of_range(sanitized, tmp_path):
+def test_damaged_tables_never_make_a_choice_out_of_range(sanitized, tmp_path):
   """100,000 mutations, half of them signed; under the sanitizers."""
   path = tmp_path / "table.bin"
   table_lib.write(path, _fuzzed_rules())
@@ -106,7 +106,7 @@ def test_no_damage_to_a_table_makes_a_choice_out_of_range(sanitized, tmp_path):
   assert num_applied > 100_000
 
 
-def test_answers_are_one_tables_or_the_others_while_it_is_switched(
+def test_answers_during_a_switch_come_from_one_table_or_the_other(
   sanitized, tmp_path
 ):
   first = dataclasses.replace(
@@ -130,7 +130,7 @@ def test_answers_are_one_tables_or_the_others_while_it_is_switched(
   assert num_others == 0
 
 
-def test_a_table_that_cannot_be_written_is_read(plugin):
+def test_a_read_only_table_is_applied_without_counting(plugin):
   """As from a Kubernetes ConfigMap."""
   rule = dataclasses.replace(
     _RULE, min_bytes=_MIB, max_bytes=_MIB, chunk_bytes=65536
@@ -150,7 +150,7 @@ def test_a_table_that_cannot_be_written_is_read(plugin):
     assert table_lib.read(table).counts[0].num_applied == 0
 
 
-def test_a_call_takes_less_than_200_ns(plugin, tmp_path):
+def test_a_plugin_call_takes_less_than_200_ns(plugin, tmp_path):
   program = plugin_call.compile_loop(tmp_path)
   table = tmp_path / "table.bin"
   table_lib.write(table, plugin_call.rules(4096))

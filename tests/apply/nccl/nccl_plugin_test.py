@@ -27,7 +27,9 @@ _COSTS = tuner_plugin.COSTS
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_rule_is_applied_to_its_sizes_alone(plugin, table, version):
+def test_a_rule_applies_only_to_its_collective_and_sizes(
+  plugin, table, version
+):
   with tuner_plugin.communicator(
     plugin, table, version=version
   ) as communicator:
@@ -47,9 +49,7 @@ def test_a_rule_is_applied_to_its_sizes_alone(plugin, table, version):
 
 
 @pytest.mark.parametrize("cost", [-1.0, float("nan")])
-def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
-  plugin, table, cost
-):
+def test_a_choice_that_nccl_cannot_run_is_left_to_nccl(plugin, table, cost):
   costs = list(_COSTS)
   costs[3 * _RING + _SIMPLE] = cost
   with tuner_plugin.communicator(plugin, table) as communicator:
@@ -63,7 +63,9 @@ def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_every_choice_is_the_tables(plugin, tmp_path_factory, data):
+def test_every_choice_follows_the_rules_of_the_table(
+  plugin, tmp_path_factory, data
+):
   """Compares many rules with a search through their list."""
   rules = data.draw(
     tuner_plugin.rules(
@@ -113,7 +115,7 @@ _ALL_GATHER = tuner_plugin.ALL_GATHER
     ("all-gather", "pat", "simple", 70000, 131072, 69632),
   ],
 )
-def test_a_chunk_is_whole_grains_and_fits_the_buffer(
+def test_a_chunk_is_rounded_to_whole_grains_and_fits_the_buffer(
   plugin, table, kind, algorithm, protocol, asked, nccls, gets
 ):
   rule = dataclasses.replace(
@@ -132,7 +134,9 @@ def test_a_chunk_is_whole_grains_and_fits_the_buffer(
   assert table_lib.read(table).counts[0].num_chunks == 1
 
 
-def test_a_chunk_is_for_the_collective_and_pair_that_were_chosen(plugin, table):
+def test_a_chunk_applies_only_to_the_chosen_collective_and_protocol(
+  plugin, table
+):
   with tuner_plugin.communicator(plugin, table) as communicator:
     communicator.choose(_ALL_REDUCE, 16 * _MIB)
     assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 131072
@@ -145,7 +149,7 @@ def test_a_chunk_is_for_the_collective_and_pair_that_were_chosen(plugin, table):
     assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 2097152
 
 
-def test_collectives_of_one_group_have_their_own_chunks(plugin, table):
+def test_each_collective_of_a_group_gets_its_own_chunk(plugin, table):
   large = dataclasses.replace(
     _RULE, min_bytes=64 * _MIB, max_bytes=64 * _MIB, chunk_bytes=262144
   )
@@ -195,7 +199,7 @@ _SLOT_1, _RULES_1 = 64 + 24, 4096 + 64 * 32
     ),
   ],
 )
-def test_without_a_whole_table_the_choice_is_nccls(
+def test_a_missing_or_damaged_table_leaves_each_choice_to_nccl(
   plugin, tmp_path, content, reason
 ):
   path = tmp_path / "table.bin"
@@ -212,7 +216,7 @@ def test_without_a_whole_table_the_choice_is_nccls(
   assert reason in warnings[0]
 
 
-def test_without_a_variable_there_is_no_table_and_no_warning(plugin):
+def test_the_plugin_without_its_variable_neither_acts_nor_warns(plugin):
   logged = []
   with tuner_plugin.communicator(
     plugin, None, log=lambda *message: logged.append(message)
@@ -221,7 +225,7 @@ def test_without_a_variable_there_is_no_table_and_no_warning(plugin):
   assert [level for level, *_ in logged] == [3]
 
 
-def test_a_stale_copy_is_refused_where_the_checksum_is_known(plugin, table):
+def test_a_table_with_another_checksum_is_not_applied(plugin, table):
   for checksum, chosen in (
     (table_lib.checksum([_RULE]), (_RING, _SIMPLE, 4)),
     (table_lib.checksum([]), None),
@@ -233,7 +237,9 @@ def test_a_stale_copy_is_refused_where_the_checksum_is_known(plugin, table):
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_running_job_follows_a_switch_and_counts_anew(plugin, table, version):
+def test_a_running_job_follows_a_switched_table_and_restarts_counts(
+  plugin, table, version
+):
   other = dataclasses.replace(_RULE, algorithm="tree", num_channels=9)
   with tuner_plugin.communicator(
     plugin, table, version=version
@@ -250,7 +256,7 @@ def test_a_running_job_follows_a_switch_and_counts_anew(plugin, table, version):
       assert [count.num_applied for count in counts] == num_applied
 
 
-def test_the_choices_can_be_logged(plugin, table):
+def test_choices_are_logged_on_request(plugin, table):
   logged = []
   with tuner_plugin.communicator(
     plugin,

@@ -38,7 +38,7 @@ _rules = tuner_plugin.rules(
 
 
 @given(rules=_rules, seed=st.integers())
-def test_a_table_reads_back_as_it_was_written(rules, seed):
+def test_a_table_round_trips_whatever_the_order_of_its_rules(rules, seed):
   shuffled = list(rules)
   random.Random(seed).shuffle(shuffled)
   content = table.encode(shuffled)
@@ -52,7 +52,7 @@ def test_a_table_reads_back_as_it_was_written(rules, seed):
 
 @settings(max_examples=30)
 @given(tables=st.lists(_rules, min_size=1, max_size=4))
-def test_a_table_is_whatever_it_was_switched_to_last(tmp_path_factory, tables):
+def test_a_table_holds_the_rules_of_its_last_switch(tmp_path_factory, tables):
   path = tmp_path_factory.mktemp("table") / "table.bin"
   table.write(path, tables[0])
   inode = path.stat().st_ino
@@ -64,7 +64,7 @@ def test_a_table_is_whatever_it_was_switched_to_last(tmp_path_factory, tables):
 
 
 @given(at=st.integers(0, 2**16), value=st.integers(1, 255))
-def test_no_change_of_a_rule_goes_unnoticed(at, value):
+def test_a_changed_byte_of_a_rule_is_detected(at, value):
   rules = [
     dataclasses.replace(_RULE, num_ranks=num_ranks) for num_ranks in (2, 4, 8)
   ]
@@ -76,7 +76,7 @@ def test_no_change_of_a_rule_goes_unnoticed(at, value):
 
 
 def test_a_table_is_read_without_jax():
-  # Every shell that sources env.sh has its table read.
+  # Every shell that sources env.sh reads the table.
   code = (
     "import sys; from lagom_xla.apply.nccl import build, table;"
     " print('jax' in sys.modules)"
@@ -97,7 +97,9 @@ def test_a_table_is_read_without_jax():
     (None, "Cannot read"),
   ],
 )
-def test_what_is_no_table_is_said_to_be_none(tmp_path, content, message):
+def test_a_file_that_is_not_a_table_is_refused_with_the_reason(
+  tmp_path, content, message
+):
   path = tmp_path / "table.bin"
   if content is not None:
     path.write_bytes(content)
@@ -163,7 +165,7 @@ def test_a_rule_out_of_range_is_refused(change, message):
     table.encode([dataclasses.replace(_RULE, **change)])
 
 
-def test_a_size_has_one_rule():
+def test_two_rules_for_one_size_are_refused():
   with pytest.raises(errors.RuleError, match="share 16777216 bytes"):
     table.encode([_RULE, dataclasses.replace(_RULE, min_bytes=16 * _MIB)])
 
@@ -188,7 +190,7 @@ def _setting(
   )
 
 
-def test_a_setting_is_a_rule_for_each_call_of_its_collectives():
+def test_a_setting_becomes_a_rule_for_each_call_of_its_collectives():
   rules = table.rules_of(
     [
       _setting("all-reduce", 16 * _MIB, 32 * _MIB, algorithm="tree"),
@@ -214,7 +216,7 @@ def test_the_arrays_of_a_collective_share_its_channels():
 # NCCL's own variables.
 
 
-def test_nccls_variables_say_what_the_rules_of_a_function_agree_on():
+def test_nccl_variables_hold_choices_that_a_functions_rules_agree_on():
   rules = [
     _RULE,
     dataclasses.replace(_RULE, num_ranks=16),

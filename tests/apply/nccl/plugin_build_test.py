@@ -49,7 +49,7 @@ def test_a_missing_library_is_built_once(package):
   assert sorted(package.iterdir()) == sorted([build.SOURCE, path])
 
 
-def test_a_library_of_another_source_is_built_anew(package):
+def test_a_library_of_another_source_is_rebuilt(package):
   first = build.ensure().read_bytes()
   with build.SOURCE.open("a") as source:
     source.write("// Changed.\n")
@@ -57,7 +57,9 @@ def test_a_library_of_another_source_is_built_anew(package):
   assert build.ensure().read_bytes() != first
 
 
-def test_a_folder_that_cannot_be_written_is_passed_over(package, monkeypatch):
+def test_a_library_is_built_in_the_cache_if_the_package_is_read_only(
+  package, monkeypatch
+):
   compile_to = build.compile_to
 
   def refuses(path: pathlib.Path) -> pathlib.Path:
@@ -69,7 +71,7 @@ def test_a_folder_that_cannot_be_written_is_passed_over(package, monkeypatch):
   assert build.ensure() == build.cached() == build.find()
 
 
-def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
+def test_a_missing_or_failing_compiler_is_an_error(package, monkeypatch):
   monkeypatch.setenv("CC", "false")
   with pytest.raises(build.BuildError, match=r"false could not compile"):
     build.ensure()
@@ -102,7 +104,7 @@ def test_a_plan_without_settings_needs_no_plugin(package, capsys, tmp_path):
   assert line == "# The plan keeps NCCL's own choices: no plugin is needed."
 
 
-def test_the_command_prints_the_path_and_the_interfaces(package, capsys):
+def test_the_plugin_command_prints_the_path_and_the_interfaces(package, capsys):
   _run_command()
   path, *interfaces = capsys.readouterr().out.splitlines()
   assert pathlib.Path(path) == build.packaged()
@@ -113,7 +115,7 @@ def test_the_command_prints_the_path_and_the_interfaces(package, capsys):
   assert capsys.readouterr().out == f"{path}\n"
 
 
-def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
+def test_the_plugin_command_prints_variables_that_apply_a_plan(
   package, tmp_path, capsys
 ):
   folder = _plan(tmp_path / "my plan")
@@ -145,7 +147,7 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
   assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == table.checksum(rules)
 
 
-def test_without_a_compiler_the_command_says_what_there_is_instead(
+def test_the_plugin_command_without_a_compiler_names_nccl_variables(
   package, tmp_path, monkeypatch, capsys
 ):
   folder = _plan(tmp_path / "plan")
