@@ -67,7 +67,7 @@ def test_every_step_is_found_on_every_device(profile):
   assert found == [(d, n) for d in range(8) for n in range(_NUM_STEPS)]
 
 
-def test_of_programs_of_one_name_the_module_is_the_one_that_ran(
+def test_the_module_is_of_the_program_that_ran_among_equal_names(
   folder, profile
 ):
   ran = hlo.load(folder / "step.hlo")
@@ -84,17 +84,17 @@ def test_collectives_of_loops_are_counted(profile):
     assert times == {c.name: c.executions for c in profile.collectives.values()}
 
 
-def test_all_ranks_of_a_collective_are_matched(profile):
+def test_runs_of_a_collective_are_matched_over_all_ranks(profile):
   assert profile.instances
   for instance in profile.instances:
     assert instance.has_all_ranks
-    # None leaves before the last one came.
+    # No rank ends before the last one starts.
     assert all(
       run.end_us >= instance.last_start_us for run in instance.runs.values()
     )
 
 
-def test_instructions_have_a_time_each(folder, profile):
+def test_every_instruction_that_ran_has_a_time(folder, profile):
   found = profiling.instruction_us(folder)
   ran = {event.name for step in profile.steps for event in step.kernels}
   assert found.keys() == ran | profile.collectives.keys()
@@ -103,7 +103,7 @@ def test_instructions_have_a_time_each(folder, profile):
   assert max(found.values()) < longest_us
 
 
-def test_a_product_on_other_threads_ends_when_it_is_read(profile):
+def test_a_product_on_other_threads_ends_when_done_or_first_read(profile):
   module = profile.analysis.module
   (computation, product), *_ = [
     (computation, instruction)
@@ -145,7 +145,7 @@ def test_a_product_on_other_threads_ends_when_it_is_read(profile):
   assert end_us(done_us) == done_us
 
 
-def test_the_command_says_what_it_is_of(folder):
+def test_the_profile_command_names_cpus_not_gpus(folder):
   text = commands.run("profile", str(folder)).out
   assert "8 CPUs of 1 process;" in text
   assert " over 8 CPUs" in text and "GPU" not in text
@@ -155,12 +155,12 @@ def test_the_command_says_what_it_is_of(folder):
   assert len(found["devices"]) == 8
 
 
-def test_cpus_say_nothing_of_gpus(profile):
+def test_a_profile_of_cpus_cannot_calibrate_costs_of_gpus(profile):
   with pytest.raises(errors.TraceError, match="of CPUs"):
     costing_lib.of_profile(profile, cluster_lib.parse("1x8xh100"))
 
 
-def test_a_trace_without_instructions_says_how_to_have_them(tmp_path):
+def test_the_error_of_a_trace_without_instructions_names_the_option(tmp_path):
   options = jax.profiler.ProfileOptions()
   options.host_tracer_level = 0
   with jax.profiler.trace(str(tmp_path), profiler_options=options):

@@ -68,7 +68,7 @@ def profile_of(
     serialized = {"host": xspace_text.serialized(process)}
   else:
     serialized = {
-      # Processes number their programs by themselves.
+      # Each process numbers its programs itself.
       f"host{index}": _serialized(
         kernels, module=module, start_ns=start_ns, program_id=17 + index
       )
@@ -87,7 +87,7 @@ def profile(fsdp_scan: hlo.Module) -> profile_lib.Profile:
   return profile_of(fsdp_scan, run_of(fsdp_scan, late_us).steps(NUM_STEPS))
 
 
-def test_the_module_comes_out_of_the_trace(fsdp_scan, profile):
+def test_the_module_is_read_from_the_trace(fsdp_scan, profile):
   assert profile.analysis.module.proto == fsdp_scan.proto
 
 
@@ -96,7 +96,7 @@ def test_every_step_is_found_on_every_device(profile):
   assert found == [(d, n) for d in range(8) for n in range(NUM_STEPS)]
 
 
-def test_every_run_of_a_loop_is_found(profile):
+def test_every_iteration_of_a_loops_collectives_is_found(profile):
   assert profile.steps and profile.collectives
   for step in profile.steps:
     names = [event.name for event in step.collectives]
@@ -104,14 +104,14 @@ def test_every_run_of_a_loop_is_found(profile):
       assert names.count(name) == collective.executions
 
 
-def test_lone_kernels_take_their_lone_time(profile):
+def test_kernels_without_overlap_have_their_undisturbed_time(profile):
   assert profile.lone_us
   for name, times_us in profile.lone_us.items():
-    # A picosecond is the trace's own resolution.
+    # The trace's resolution is a picosecond.
     assert times_us == pytest.approx([lone_us(name)] * len(times_us), abs=1e-3)
 
 
-def test_covered_kernels_are_seen_slowed(profile):
+def test_slowdowns_of_overlapped_kernels_are_measured(profile):
   covered = [
     row
     for row in overlaps_lib.of_profile(profile).slowdowns
@@ -124,43 +124,43 @@ def test_covered_kernels_are_seen_slowed(profile):
       assert row.beside_us == pytest.approx(expected, rel=0.05)
 
 
-def test_a_collectives_own_time_has_no_waiting(profile):
+def test_a_collectives_own_time_excludes_waiting(profile):
   assert all(i.has_all_ranks for i in profile.instances)
   for instance in profile.instances:
     assert instance.own_us == pytest.approx(own_us(instance.name), abs=1e-3)
 
 
-def test_the_late_rank_is_named(profile):
+def test_a_late_rank_is_identified_with_its_delay(profile):
   rows = overlaps_lib.of_profile(profile).devices
   assert max(rows, key=lambda row: row.late_us).name == "host GPU:5"
   assert max(rows, key=lambda row: row.late_us).late_us >= 200.0
 
 
-def test_kernels_waits_and_gaps_make_the_step(profile):
+def test_kernels_exposed_collectives_and_gaps_add_up_to_the_step(profile):
   overlaps = overlaps_lib.of_profile(profile)
   parts_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
   spans_us = [s.end_us - s.begin_us for s in profile.whole_steps]
   assert parts_us == pytest.approx(statistics.mean(spans_us))
 
 
-def test_waits_for_a_late_rank_are_told_from_the_networks(fsdp_scan):
+def test_waits_for_late_ranks_are_distinguished_from_network_time(fsdp_scan):
   def late_ranks_us(late_us: Sequence[float]) -> float:
     ranks = run_of(fsdp_scan, late_us).steps(NUM_STEPS)
     rows = overlaps_lib.of_profile(profile_of(fsdp_scan, ranks)).collectives
     return sum(row.late_ranks_us for row in rows)
 
   assert late_ranks_us([0.0] * 8) == pytest.approx(0.0, abs=1e-3)
-  # Seven of eight wait for the last one, once a step; how much of that kernels
-  # hide is the schedule's, and the same for both.
+  # Seven of eight ranks wait for the last one, once a step. Kernels hide
+  # equally much of both delays.
   late, later = (late_ranks_us([0.0] * 7 + [us]) for us in (1000.0, 1160.0))
   assert later - late == pytest.approx(160.0 * 7 / 8, rel=0.1)
 
 
-def test_channels_are_the_grid_of_the_nccl_kernel(profile):
+def test_the_channel_count_is_the_grid_size_of_the_nccl_kernel(profile):
   assert set(profile.num_channels.values()) == {24}
 
 
-def test_clocks_of_hosts_do_not_matter(fsdp_scan):
+def test_results_do_not_depend_on_offsets_of_the_hosts_clocks(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(2)
 
   @hypothesis.settings(max_examples=5)
@@ -177,7 +177,7 @@ def test_clocks_of_hosts_do_not_matter(fsdp_scan):
   check()
 
 
-def test_profiles_that_began_apart_are_put_together_by_their_clocks(fsdp_scan):
+def test_profiles_with_different_start_times_are_aligned_by_clock(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(2)
   shifted = [
     dataclasses.replace(k, begin_us=k.begin_us + 3000.0) for k in ranks[1]
@@ -186,14 +186,14 @@ def test_profiles_that_began_apart_are_put_together_by_their_clocks(fsdp_scan):
   found = profile_of(
     fsdp_scan, [ranks[0], shifted], [start_ns, start_ns - 3_000_000]
   )
-  # Half a microsecond is what an epoch in float64 nanoseconds resolves.
+  # An epoch in float64 nanoseconds has a resolution of half a microsecond.
   assert found.offsets_us == pytest.approx([0.0, 0.0], abs=0.5)
 
 
-def test_a_device_that_lost_events_does_not_shift_the_others(fsdp_scan):
+def test_a_lost_event_on_one_device_does_not_misalign_the_others(fsdp_scan):
   ranks = [list(r) for r in run_of(fsdp_scan, [0.0] * 8).steps(NUM_STEPS)]
   names = {c.name for c in profile_of(fsdp_scan, ranks).analysis.collectives}
-  # In a loop, so that counting its occurrences would go wrong.
+  # A collective in a loop, whose occurrences would be counted wrong.
   repeated = next(
     k.op
     for k in ranks[0]
@@ -208,13 +208,13 @@ def test_a_device_that_lost_events_does_not_shift_the_others(fsdp_scan):
   assert [i.name for i in incomplete] == [repeated]
 
 
-def test_a_step_that_was_cut_off_is_not_a_whole_one(fsdp_scan):
+def test_a_truncated_step_is_not_counted_as_whole(fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(NUM_STEPS)
   found = profile_of(fsdp_scan, [ranks[len(ranks) // 6 :]])
   assert [step.is_whole for step in found.steps] == [False, True, True]
 
 
-def test_several_kernels_of_an_instruction_are_one(fsdp_scan):
+def test_several_kernels_of_one_instruction_are_added_up(fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   whole = profile_of(fsdp_scan, [ranks])
   halves = [
@@ -237,12 +237,12 @@ _TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared/data/traces"
 @pytest.mark.parametrize(
   "stream", ["Stream #7(Compute)", "Stream #7(Kernel)", "Stream #7"]
 )
-def test_streams_are_known_in_every_spelling(fsdp_scan, stream):
+def test_streams_are_recognized_in_every_spelling(fsdp_scan, stream):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   (device,) = profile_of(
     fsdp_scan, [[dataclasses.replace(k, stream=stream) for k in ranks]]
   ).trace.devices
-  # The line "XLA Ops" has all of them a second time.
+  # The line "XLA Ops" has all launches a second time.
   assert len(device.launches) == len(ranks)
 
 
@@ -263,7 +263,7 @@ def _of_another(kernels: Sequence[xspace_text.Kernel]) -> bytes:
   return _serialized(others, program_id=99)
 
 
-def test_a_process_that_ran_another_step_is_named(fsdp_scan):
+def test_the_error_about_another_step_names_its_process(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(1)
   serialized = {
     "host0": _serialized(ranks[0], module=fsdp_scan),
@@ -273,7 +273,7 @@ def test_a_process_that_ran_another_step_is_named(fsdp_scan):
     profiling.read(serialized)
 
 
-def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan):
+def test_the_common_step_is_found_in_processes_that_also_ran_others(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(2)
   processes = [_serialized(kernels, module=fsdp_scan) for kernels in ranks]
   processes[1] += _of_another(ranks[1])
@@ -281,7 +281,7 @@ def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan):
   assert [step.device for step in found.whole_steps] == [0, 0, 1, 1]
 
 
-def test_a_trace_without_its_module_asks_for_it(fsdp_scan):
+def test_a_trace_without_its_module_needs_the_module_option(fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   trace = xspace.of_bytes({"host": _serialized(ranks)})
   with pytest.raises(errors.TraceError, match="--module"):
@@ -289,7 +289,7 @@ def test_a_trace_without_its_module_asks_for_it(fsdp_scan):
   assert profile_lib.of_trace(trace, fsdp_scan).lone_us
 
 
-def test_a_folder_without_a_trace_is_named(tmp_path):
+def test_the_error_about_a_folder_without_a_trace_names_the_folder(tmp_path):
   with pytest.raises(errors.TraceError, match=re.escape(str(tmp_path))):
     profile_lib.read(tmp_path)
   with pytest.raises(errors.TraceError, match=r"^There is no .*/absent: pass"):
@@ -304,7 +304,7 @@ def test_a_folder_without_a_trace_is_named(tmp_path):
     ("rank3.xplane.pb.gz", gzip.compress(b"", mtime=0)[:-4] + b"oops", "rank3"),
   ],
 )
-def test_a_trace_that_is_empty_cut_off_or_damaged_is_named(
+def test_the_error_about_an_empty_or_damaged_trace_names_the_file(
   tmp_path, name, data, message
 ):
   (tmp_path / name).write_bytes(data)
@@ -337,7 +337,7 @@ def test_the_newest_profile_of_a_log_folder_is_read(tmp_path, fsdp_scan):
   assert [process.name for process in processes] == ["h2", "h10"]
 
 
-def test_hosts_that_were_done_in_different_seconds_are_one_run(
+def test_hosts_that_finished_in_different_seconds_are_one_run(
   tmp_path, fsdp_scan
 ):
   ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(2)
@@ -353,7 +353,7 @@ def test_hosts_that_were_done_in_different_seconds_are_one_run(
   assert trace.num_other_files == 1
 
 
-def test_an_older_run_that_cannot_be_read_costs_a_note_the_newest_all(
+def test_an_unreadable_older_run_is_a_note_and_the_newest_an_error(
   tmp_path, fsdp_scan
 ):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
@@ -374,20 +374,22 @@ def test_an_older_run_that_cannot_be_read_costs_a_note_the_newest_all(
   ("name", "num_devices", "num_steps"),
   [("mi300x8_jax_conv_0.8", 8, 40), ("mi355_jax_te_fused_attn", 1, 5)],
 )
-def test_real_traces_are_joined_to_their_modules(name, num_devices, num_steps):
+def test_real_traces_are_matched_with_their_modules(
+  name, num_devices, num_steps
+):
   file = _TRACES / f"{name}.xplane.pb.xz"
   if not file.exists():
     pytest.skip(f"{file} is not there: it is not shipped")
   found = profile_lib.read(file)
   assert len(found.trace.devices) == num_devices
   assert len(found.steps) == num_steps
-  # All kernels of their modules ran beside nothing.
+  # All kernels of these modules ran without overlap.
   assert found.lone_us.keys() == found.kernels.keys()
 
 
 @pytest.mark.parametrize("damaged", ["line", "event"])
 @pytest.mark.parametrize("plane", [b"/device:GPU:0", b"/host:CPU"])
-def test_a_profile_that_is_damaged_inside_is_named(plane, damaged):
+def test_an_error_names_a_profile_with_damaged_lines_or_events(plane, damaged):
   def field(number: int, value: bytes) -> bytes:
     return bytes([number << 3 | 2, len(value)]) + value
 
@@ -399,14 +401,14 @@ def test_a_profile_that_is_damaged_inside_is_named(plane, damaged):
     profiling.read({"this": serialized})
 
 
-def test_a_module_is_no_profile(fsdp_scan):
-  # It can be read as an XSpace all the same.
+def test_a_module_in_place_of_a_profile_is_refused(fsdp_scan):
+  # A module can be parsed as an XSpace.
   proto = hlo_pb2.HloProto(hlo_module=fsdp_scan.proto)
   with pytest.raises(errors.TraceError, match="is not an XSpace"):
     profiling.read({"step": proto.SerializeToString()})
 
 
-def test_every_truncated_profile_is_one_error(fsdp_scan):
+def test_every_truncated_profile_is_a_lagom_error(fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   whole = _spanning(ranks, fsdp_scan, 0.0)
 
@@ -420,7 +422,7 @@ def test_every_truncated_profile_is_one_error(fsdp_scan):
 
 
 @pytest.mark.parametrize("number", [1, 5000])
-def test_complaints_of_the_profiler_are_one_note(fsdp_scan, number):
+def test_errors_of_the_profiler_are_summarized_in_one_note(fsdp_scan, number):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   text = "\n".join(f'errors: "no {i}\\n\\n{i}"' for i in range(number))
   many = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
@@ -430,7 +432,7 @@ def test_complaints_of_the_profiler_are_one_note(fsdp_scan, number):
   assert len(note.splitlines()) == 1 and len(note) < 200
 
 
-def test_a_trace_is_read_up_to_what_it_takes(fsdp_scan, monkeypatch):
+def test_a_trace_is_read_up_to_the_limit_on_launches(fsdp_scan, monkeypatch):
   ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(4)
   num_per_step = sum(map(len, ranks)) // 4
   monkeypatch.setattr(xspace, "MOST_LAUNCHES", 2 * num_per_step)
@@ -445,7 +447,7 @@ _GPUS = {"pax_a100": "a100_40", "maxtext_h100": "h100"}
 
 
 @pytest.mark.parametrize("name", _GPUS)
-def test_a_step_is_what_its_folder_has(name):
+def test_a_traced_steps_folder_has_its_cluster_ranks_and_events(name):
   folder = _DATA / name
   if not folder.exists():
     pytest.skip(f"shared/data/{name} is not there: too large to ship")
@@ -456,7 +458,7 @@ def test_a_step_is_what_its_folder_has(name):
   ranks = traced_step.by_rank(folder, module)
   assert len(ranks) == len(list(folder.glob("rank*")))
   assert all(len(steps) == 3 for steps in ranks)
-  # All that is long is a kernel or collective of the module.
+  # All long events are kernels or collectives of the module.
   known = {k.name for k in overlap.analyze(module).kernels.values()}
   known |= {c.name for c in collectives.find(module)}
   events = [e for steps in ranks for step in steps for e in step]
@@ -464,14 +466,14 @@ def test_a_step_is_what_its_folder_has(name):
   assert unknown_us < 1e-3 * sum(event.time_us for event in events)
 
 
-def test_a_gpu_that_is_not_known_is_named(tmp_path, fsdp_scan):
+def test_the_error_about_an_unknown_gpu_quotes_it(tmp_path, fsdp_scan):
   config = tmp_path / "step.gpu_target_config.pbtxt.xz"
   config.write_bytes(lzma.compress(b'device_description_str: "NVIDIA X1"\n'))
   with pytest.raises(ValueError, match="no GPU that is known is a 'NVIDIA X1'"):
     traced_step.cluster_of(tmp_path, fsdp_scan)
 
 
-def test_a_folder_without_ranks_is_no_step(tmp_path):
+def test_a_folder_without_ranks_is_not_a_traced_step(tmp_path):
   folder = tmp_path / "step"
   folder.mkdir()
   (folder / "m.gpu_after_optimizations.hlo.pb.xz").touch()
