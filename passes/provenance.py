@@ -68,6 +68,13 @@ _PASSED_ON = array_flow.PLACES_STAY | {"pad", "slice"}
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 _SUMS = frozenset(["add", "reduce", "subtract"])
+# Scalars that these compute from equal ones are equal.
+_OF_INDICES = frozenset(
+  [
+    *("add", "and", "clamp", "compare", "maximum", "minimum", "multiply"),
+    *("select", "subtract"),
+  ]
+)
 # The parts of a path: an argument's name, then keys and attributes.
 _PART = re.compile(r"\w+|\[[^]]*\]|\.")
 _INTEGERS = ("s", "u", "pred")
@@ -487,7 +494,7 @@ class Arrays:
     made_by = self._flow.made_by
     nodes = self._flow.values.get(instruction.id, ())
     shapes = array_flow.leaves(instruction.shape)[-len(nodes) :]
-    for node, shape in zip(nodes, shapes, strict=True):
+    for node, shape in zip(nodes, shapes, strict=False):
       users = self._used[node]
       if users and all(made_by[n].opcode == "slice" for n in users):
         yield from ((user, made_by[user].shape) for user in users)
@@ -595,26 +602,34 @@ class Arrays:
           parts = flow.copied[user]
           places |= {(user, i) for i, part in enumerate(parts) if part in mine}
         case "dynamic-update-slice":
-          indices = flow.mixed[user]
-          places.add(tuple(self._computed(index) for index in indices))
+          places.add(tuple(self._numbers[n] for n in flow.mixed[user]))
     return places
 
-  def _computed(self, node: array_flow.Node) -> Any:
-    """How an index is computed: equal values in loops that are alike."""
-    flow, made_by = self._flow, self._flow.made_by[node]
-    sources = [n for n in flow.copied[node] + flow.mixed[node] if n < node]
-    match made_by.opcode:
-      case "constant":
-        return made_by.literal.SerializeToString(deterministic=True)
-      case opcode if opcode in array_flow.PLACES_STAY and len(sources) == 1:
-        return self._computed(sources[0])
-      case "while":  # A counter.
-        step = self._module.trip_count(made_by)
-      case _ if not sources or hlo.num_elements(made_by.shape) > 1:
-        return node
-      case opcode:
-        step = opcode
-    return step, *map(self._computed, sources)
+  @functools.cached_property
+  def _numbers(self) -> list[int]:
+    """Node -> a number, the same for scalars that are computed alike.
+
+    Counters of loops with the same first value and trips are alike.
+    """
+    flow, numbers = self._flow, list[int]()
+    known: dict[Any, int] = {}
+    for node, made_by in enumerate(flow.made_by):
+      sources = [n for n in flow.copied[node] + flow.mixed[node] if n < node]
+      given = [numbers[n] for n in sources]
+      key: Any = node
+      if made_by.opcode == "while":
+        key = self._module.trip_count(made_by), *given
+      elif hlo.num_elements(made_by.shape) > 1:
+        pass
+      elif made_by.opcode == "constant":
+        key = made_by.literal.SerializeToString(deterministic=True)
+      elif made_by.opcode in array_flow.PLACES_STAY and len(given) == 1:
+        numbers += given
+        continue
+      elif made_by.opcode in _OF_INDICES:
+        key = made_by.opcode, made_by.comparison_direction, *given
+      numbers.append(known.setdefault(key, node))
+    return numbers
 
   @functools.cached_property
   def _sums_of(

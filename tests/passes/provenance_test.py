@@ -388,9 +388,16 @@ def test_reductions_at_different_places_of_a_stack_are_not_summed(
     assert arrays.num_added_up(one) == number
 
 
-@pytest.mark.parametrize(("row", "number"), [(0, 2), (64, 1)])
+@pytest.mark.parametrize(
+  ("given", "row", "number"),
+  [
+    ("constant(0)", "copy(zero)", 2),
+    ("constant(0)", "copy(half)", 1),
+    ("reshape(begin)", "reshape(last)", 1),
+  ],
+)
 def test_reductions_in_one_place_of_two_stacks_are_added_up(
-  row: int, number: int
+  given: str, row: str, number: int
 ) -> None:
   module = hlo_text.load(
     f"""
@@ -399,12 +406,16 @@ def test_reductions_in_one_place_of_two_stacks_are_added_up(
       fzero = f32[] constant(0)
       zeros = f32[128,8] broadcast(fzero), dimensions={{}}
       zero = s32[] constant(0)
-      row = s32[] constant({row})
-      moved = s32[] copy(row)
+      half = s32[] constant(64)
+      rows = s32[2] parameter(2)
+      begin = s32[1] slice(rows), slice={{[0:1]}}
+      last = s32[1] slice(rows), slice={{[1:2]}}
+      row = s32[] {given}
+      other_row = s32[] {row}
       first = f32[64,8] all-reduce(g), {hlo_text.ALL}, to_apply=add
       second = f32[64,8] all-reduce(h), {hlo_text.ALL}, to_apply=add
-      one = f32[128,8] dynamic-update-slice(zeros, first, zero, zero)
-      other = f32[128,8] dynamic-update-slice(zeros, second, moved, zero)
+      one = f32[128,8] dynamic-update-slice(zeros, first, row, zero)
+      other = f32[128,8] dynamic-update-slice(zeros, second, other_row, zero)
       ROOT stack = f32[128,8] add(one, other)
     """
   )
