@@ -304,7 +304,7 @@ _TYPES = {"float": 1.0, "half": 1.0, "int8": 1.0, "int32": 1.1}
 
 
 def _rows_of_type(element_type: str, times: float = 1.0) -> list[str]:
-  """As predicted, where NVLS adds what it can; longer by a factor."""
+  """Predicted rows, with NVLS for types that it adds; longer by a factor."""
   multicasts = element_type != "int8"
   return [
     row("all_reduce", 16, n, times * us, element_type)

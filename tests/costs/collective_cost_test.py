@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives alone: NCCL's own times, with channels and chunks added."""
+"""Costs of single collectives: NCCL's own times, with channels and chunks."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def test_a_product_and_a_collective_share_bandwidth_by_their_demands():
       0.25,
       10 + 8 * 4 / 4,
     ),
-    # Threads that read memory hide what their traffic loses: 60 us of it under
-    # 100 of threads take 80, or 120.
+    # Thread-bound kernels hide their slower traffic: 60 us of traffic under 100
+    # us of threads take 80, or 120.
     ({"memory_us": 60.0, "threads_us": 100.0}, 0.25, 100.0),
     ({"memory_us": 60.0, "threads_us": 100.0}, 0.5, 120.0),
   ],

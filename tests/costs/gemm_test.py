@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted times of lone matrix products obey physics and known rates."""
+"""Predicted times of single matrix products obey physics and known rates."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def test_times_grow_with_bytes_where_nccl_keeps_its_choice(name):
     growth = more.key.num_bytes / less.key.num_bytes
     most_us = 1.02 * growth * less.time_us
     assert less.time_us <= more.time_us <= most_us, more.key
-    # Half of a ring's bytes hide behind messages at most, or what the other
-    # channels of a thread leave of them, which are eight on a Grace Hopper
-    # (wire/network.py). So where bytes take most of the time more of them take
-    # that share of theirs.
+    # Messages hide at most half of a ring's bytes, or on a Grace Hopper, with
+    # eight channels per thread (wire/network.py), more. So where bytes take
+    # most of the time, additional bytes take at least the other part of their
+    # link time.
     if less.links_us > less.time_us / 2:
       added_us = more.time_us - less.time_us
       least = 0.12 if "gh200" in name else 0.5

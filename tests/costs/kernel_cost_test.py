@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels alone: products by their tiles, others by the bytes they move."""
+"""Costs of single kernels: products by tiles, others by the bytes they move."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_permute_in_a_node_is_much_faster_in_its_own_communicator():
   assert 10 < slow_us / fast_us < 20
 
 
-def test_own_communicators_speed_up_node_pairs_but_not_a_global_ring():
+def test_own_communicators_speed_up_inter_node_but_not_global_permutes():
   lines = [(d, (d + 8) % 128) for d in range(128)]
   step = _permute(256 * _MIB, lines, 128)
   (_, slow_us), (_, fast_us) = map(_lone, (step, step.asking(_APART)))

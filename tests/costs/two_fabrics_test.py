@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives within nodes beside those between them, in steps for 4x8 GPUs."""
+"""Collectives within and between nodes overlap, in steps for 4x8 GPUs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
 
 @pytest.fixture(scope="module")
 def compiled(target: target_lib.StepTarget) -> Compiled:
-  """Schedules it with options."""
+  """Schedules the target with options."""
 
   def schedule(**options: Any) -> step_lib.Step:
     return evaluation.scheduled_step(

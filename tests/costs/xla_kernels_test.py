@@ -335,7 +335,9 @@ def test_a_kernel_spans_the_hosts_of_a_rack_only_if_jaxlib_supports_it(
   assert options_lib.most_exchanging() == (32 if spans else 8)
 
 
-def test_nccl_is_offered_for_a_ragged_all_to_all_and_named_as_effect(exchanged):
+def test_nccl_is_offered_for_a_ragged_all_to_all_with_its_effect_named(
+  exchanged,
+):
   step = step_lib.of_module(exchanged, _B200)
   offered = [
     value.options

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA gives to Triton after scheduling is so in the schedules we read."""
+"""Schedules already have the fusions that XLA gives to Triton afterwards."""
 
 from __future__ import annotations
 

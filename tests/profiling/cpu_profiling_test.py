@@ -155,7 +155,7 @@ def test_the_profile_command_names_cpus_not_gpus(folder):
   assert len(found["devices"]) == 8
 
 
-def test_a_profile_of_cpus_cannot_calibrate_costs_of_gpus(profile):
+def test_a_profile_of_cpus_is_refused_for_costs_of_gpus(profile):
   with pytest.raises(errors.TraceError, match="of CPUs"):
     costing_lib.of_profile(profile, cluster_lib.parse("1x8xh100"))
 
