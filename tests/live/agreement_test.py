@@ -53,7 +53,7 @@ def _adopt(
 
   def at(reached: str) -> None:
     if number == victim and reached == state:
-      for other in store.members[:number]:  # Those do not wait for each other.
+      for other in store.members[:number]:  # Earlier members vote at once.
         store.get(f"question/votes/{other}", timeout_s=_LONG_S)
       dead.touch()
       job.die()
@@ -76,8 +76,8 @@ def _adopt(
     say((decision.is_agreed, decision.reason))
 
 
-def test_a_plan_reaches_all_processes_as_it_is_and_all_apply_it(tmp_path):
-  # Also where one dies after its vote.
+def test_a_plan_reaches_all_processes_unchanged_and_all_apply_it(tmp_path):
+  # Process 1 dies after it has voted.
   function = functools.partial(
     _adopt, victim=1, state="decided", dead=tmp_path / "dead"
   )
@@ -85,7 +85,7 @@ def test_a_plan_reaches_all_processes_as_it_is_and_all_apply_it(tmp_path):
   assert [it.said for it in ended] == [[(True, "")], [], [(True, "")]]
 
 
-def test_where_one_dies_before_its_vote_the_others_stay_as_they_were(tmp_path):
+def test_no_process_applies_a_plan_if_one_dies_before_its_vote(tmp_path):
   function = functools.partial(
     _adopt, victim=2, state="proposed", dead=tmp_path / "dead"
   )
@@ -95,13 +95,13 @@ def test_where_one_dies_before_its_vote_the_others_stay_as_they_were(tmp_path):
   assert [it.said for it in ended[:2]] == [[(False, reason)]] * 2
 
 
-def test_where_the_first_one_dies_no_process_hangs_or_applies_it(tmp_path):
+def test_no_process_hangs_or_applies_a_plan_if_the_first_one_dies(tmp_path):
   function = functools.partial(
     _adopt, victim=0, state="proposed", dead=tmp_path / "dead"
   )
   first, other = job.run(function)
   assert first.status == -signal.SIGKILL
-  # JAX ends the other one, whose store is gone, if it does not come to speak.
+  # JAX may end the other process, whose store is gone, before it reports.
   assert not any(applies for applies, _ in other.said)
 
 
@@ -114,12 +114,12 @@ def _refuse(number: int, say: job.Say) -> None:
       store, b"", agreement.all_equal, timeout_s=_LONG_S
     )
   say(decision.reason)
-  # Whoever comes later hears the same, and of no proposal.
+  # A process that asks for the proposal later gets the refusal instead.
   with pytest.raises(errors.ProcessesError, match="its compile failed"):
     agreement.proposal(store, timeout_s=_LONG_S)
 
 
-def test_a_refusal_of_one_ends_the_wait_of_all():
+def test_a_refusal_by_one_process_ends_the_wait_of_all():
   for ended in job.run(_refuse, 3):
     assert ended.said == ["process 1: its compile failed."]
 
@@ -136,7 +136,7 @@ def _come_late(number: int, say: job.Say) -> None:
   say((decision.is_agreed, decision.is_answered, decision.reason))
 
 
-def test_who_comes_after_the_time_out_gets_the_decision_of_the_others():
+def test_a_process_that_votes_after_the_timeout_gets_the_decision_made():
   first, late = job.run(_come_late)
   assert first.said == late.said
   assert first.said == [
@@ -145,7 +145,7 @@ def test_who_comes_after_the_time_out_gets_the_decision_of_the_others():
 
 
 @given(st.sets(st.integers(0, 40), min_size=1))
-def test_a_message_names_exactly_the_processes(processes):
+def test_process_ranges_in_messages_name_exactly_the_given_processes(processes):
   noun, _, words = agreement.in_words(processes).partition(" ")
   assert noun == ("process" if len(processes) == 1 else "processes")
   named = []
@@ -168,7 +168,7 @@ def _check(number: int, say: job.Say) -> None:
     say(str(error))
 
 
-def test_all_processes_raise_one_error_that_names_the_odd_one(new_node):
+def test_all_processes_raise_the_same_error_naming_the_odd_process(new_node):
   node, broken = new_node(), new_node()
   environs = {number: node.environ() for number in range(3)}
   environs[2] = broken.environ()
@@ -212,12 +212,12 @@ def _call_tuned_step(number: int, say: job.Say) -> None:
   step = lagom_xla.tune(jax.jit(jnp.sum))
   with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
     step(_over_all_processes())
-  proposals.platform_of = lambda lowered: "tpu"  # Where nothing is tuned.
+  proposals.platform_of = lambda lowered: "tpu"  # Nothing is tuned there.
   with pytest.warns(RuntimeWarning, match="tpu devices cannot be tuned"):
-    say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
+    say(float(step(jnp.ones(3))))  # Only this process: no hang.
 
 
-def test_the_decorator_raises_before_the_step_hangs():
+def test_differing_nccl_settings_raise_before_the_step_hangs():
   environs = {0: {"NCCL_ALGO": "tree"}, 1: {"NCCL_ALGO": "ring"}}
   for ended in job.run(_call_tuned_step, environ=environs):
     assert ended.said == [3.0]
@@ -250,7 +250,7 @@ def _scaled_sum(factor: float, x: jax.Array) -> jax.Array:
   return jnp.sum(factor * x)
 
 
-def test_a_step_that_is_compiled_or_written_otherwise_is_an_error_of_all():
+def test_differing_programs_or_compiler_options_raise_in_all_processes():
   one, other = job.run(_call_other_steps)
   assert one.said == other.said
   by_level, by_option, by_constant = one.said
@@ -296,14 +296,14 @@ def _plan_of(target: Any) -> plan_lib.Plan:
   return dataclasses.replace(PLAN, cluster=target.cluster)
 
 
-def test_the_first_process_searches_and_its_plan_travels():
+def test_only_the_first_process_searches_and_it_shares_its_plan():
   first, other = job.run(functools.partial(_tune_on_predictions, failing=None))
   assert first.said == [32.0, [], ([0], 1)]
   assert other.said == [32.0, [], ([], 0)]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was(failing):
+def test_all_processes_run_the_original_step_if_tuning_fails_in_one(failing):
   ended = job.run(functools.partial(_tune_on_predictions, failing=failing))
   for number in range(2):
     value, (warned,), _ = ended[number].said
@@ -314,6 +314,6 @@ def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was(failing):
       assert f"unchanged: process {failing}: no memory" in warned
 
 
-def test_a_job_of_one_process_has_nothing_to_compare(monkeypatch):
+def test_check_processes_passes_in_a_job_of_one_process(monkeypatch):
   monkeypatch.setattr(os, "environ", {**os.environ, "NCCL_ALGO": "tree"})
   lagom_xla.check_processes()

@@ -30,7 +30,7 @@ def _faster() -> live_step.Proposer:
   return live_step.Proposer({"faster": live_step.sleeping(0.0)})
 
 
-def test_the_variant_in_use_is_compiled_again_and_goes_on():
+def test_the_adopted_variant_is_recompiled_and_stays_in_use():
   proposer = _faster()
   x = live_step.batch(0)
   with live_step.proposed_by(proposer):
@@ -52,7 +52,7 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
 
 
 @pytest.mark.parametrize("state", ["profiling", "measuring"])
-def test_tuning_goes_on_from_where_it_was(state):
+def test_tuning_resumes_where_it_was_after_caches_are_cleared(state):
   proposer = _faster()
   with live_step.proposed_by(proposer), warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -66,7 +66,7 @@ def test_tuning_goes_on_from_where_it_was(state):
   assert step.report().count("  now: ") == 1
 
 
-def test_each_shape_finds_what_it_had():
+def test_each_shape_keeps_its_loop_after_caches_are_cleared():
   with live_step.proposed_by(_faster()):
     step = live_step.tuned_step(cache=False)
     shapes = (8, 4)
@@ -77,13 +77,13 @@ def test_each_shape_finds_what_it_had():
       step(live_step.state(), live_step.batch(0, num_rows))
   report = step.report()
   assert report.count("now: baseline") == len(shapes)
-  for num_rows in shapes:  # Which is told by what differs between them alone.
+  for num_rows in shapes:  # Reports name only arguments that differ.
     shape = live_step.batch(0, num_rows).shape
     told = re.escape(",".join(map(str, shape)))
     assert re.search(rf"^\w+\(\w+: float32\[{told}\]\): ", report, re.M)
 
 
-def test_a_function_that_is_another_one_by_then_is_tuned_anew():
+def test_a_function_that_changed_by_the_next_trace_is_tuned_anew():
   factor = 2.0
   with live_step.proposed_by(live_step.Proposer({})):
     step = _tuned(lambda x: x * factor)
@@ -94,7 +94,7 @@ def test_a_function_that_is_another_one_by_then_is_tuned_anew():
   assert step.report().count("  now: ") == 2
 
 
-def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(monkeypatch):
+def test_a_step_is_tuned_anew_if_jax_does_not_identify_it(monkeypatch):
   def elsewhere(lowered: jax.stages.Lowered) -> object:
     raise KeyError("committed")
 
@@ -107,8 +107,8 @@ def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(monkeypatch):
   assert step.report().count("  now: ") == 2
 
 
-def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(monkeypatch):
-  # It is told at the end of a window.
+def test_a_variant_that_no_longer_compiles_falls_back_to_jit(monkeypatch):
+  # Failures are reported at the end of a window.
   monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   proposer = _faster()
   with live_step.proposed_by(proposer):
@@ -121,7 +121,7 @@ def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(monkeypatch):
   assert step._current.variant == 0
 
 
-def test_a_callback_is_that_of_the_new_trace():
+def test_callbacks_come_from_the_new_trace():
   calls: list[str] = []
   name = "before"
 
@@ -140,7 +140,7 @@ def test_a_callback_is_that_of_the_new_trace():
   assert calls == ["before", "after"]
 
 
-def test_committed_arguments_make_another_step_of_the_same_module():
+def test_committed_arguments_make_a_different_step_of_the_same_module():
   jitted = jax.jit(lambda x: x * 2)
   x = jnp.ones(3)
   free = jitted.lower(x)
@@ -150,7 +150,7 @@ def test_committed_arguments_make_another_step_of_the_same_module():
 
 
 @pytest.mark.parametrize("measure", [True, False])
-def test_what_was_predicted_is_compiled_again_and_not_searched_for(
+def test_a_predicted_plan_is_recompiled_without_a_new_search(
   measure, tuned_names
 ):
   step = lagom_xla.tune(
@@ -166,6 +166,6 @@ def test_what_was_predicted_is_compiled_again_and_not_searched_for(
     gc.collect()
     num_executables.append(len(jax.devices()[0].client.live_executables()))
   assert tuned_names == ["<lambda>"]
-  # Those of before were let go of, as by jit.
+  # Earlier executables were freed, as under jit.
   assert num_executables[1] == num_executables[2]
   jitted_steps.assert_identical(results[2], results[0])

@@ -36,7 +36,7 @@ def _train(
   return step, [str(warning.message) for warning in warned]
 
 
-def test_a_proposer_that_raises_costs_one_warning():
+def test_a_proposer_that_raises_causes_one_warning():
   def before(stop: threading.Event) -> None:
     raise ZeroDivisionError("the search is broken")
 
@@ -48,7 +48,7 @@ def test_a_proposer_that_raises_costs_one_warning():
   assert "unchanged" in step.report()
 
 
-def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
+def test_a_proposer_that_hangs_is_abandoned_and_signaled_to_stop():
   stopped = threading.Event()
 
   def before(stop: threading.Event) -> None:
@@ -83,7 +83,7 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls):
   del step
 
 
-def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
+def test_a_variant_that_fails_after_adoption_is_dropped_and_reported(tmp_path):
   made: list[live_step.Fragile] = []
 
   def fragile(lowered: jax.stages.Lowered) -> Any:
@@ -107,7 +107,7 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
+def test_a_failing_call_during_another_threads_measured_one_is_replaced():
   fails, is_called, is_helped = (threading.Event() for _ in range(3))
 
   class Failing(live_step.Fragile):
@@ -143,15 +143,15 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
       with pytest.warns(RuntimeWarning, match="fails failed") as warned:
         _, loss = step(*arguments)
         assert is_helped.is_set()
-        measured.join()  # Whichever call tells of it, it is told once.
+        measured.join()  # Either call may warn, but only one does.
     finally:
-      is_helped.set()  # Or the thread would call for ever.
+      is_helped.set()  # Otherwise the thread would call forever.
       measured.join()
   assert len(warned) == 1
   assert loss == jax.jit(live_step.train_step())(*arguments)[1]
 
 
-def test_one_that_takes_or_returns_something_else_never_runs():
+def test_a_candidate_with_other_arguments_or_results_never_runs():
   def other_type(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     jitted = jax.jit(lambda state, x: (state, jnp.int32(0)))
     return jitted.lower(live_step.state(), live_step.batch(0)).compile()
@@ -169,7 +169,7 @@ def test_one_that_takes_or_returns_something_else_never_runs():
   assert "differ from the step's" in tried[1]
 
 
-def test_an_error_of_the_step_is_the_callers_in_every_state():
+def test_bad_arguments_raise_jits_error_in_every_tuning_state():
   faster = live_step.sleeping(0.0, donate_argnums=())
   function = live_step.train_step(0.004)
   jitted = jax.jit(function)

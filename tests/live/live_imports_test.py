@@ -76,16 +76,16 @@ def _said(program: str) -> list[str]:
   return done.stdout.split()
 
 
-def test_a_run_that_is_too_short_for_a_search_imports_nothing_of_one():
+def test_a_run_too_short_for_a_search_imports_no_search_modules():
   imported = set(_said(_RUN))
   assert "lagom_xla.live.account" in imported
   assert not imported & _OF_SEARCHES
 
 
-def test_a_search_never_has_jit_lower_a_step_anew():
+def test_a_search_never_makes_jit_lower_the_step_again():
   after_search, after_import, num_loops, *imported = _said(_LOWERED)
   assert after_search == "True"
-  # Where something else does, the step is known all the same.
+  # If another import does, the step is still recognized.
   assert (after_import, num_loops) == ("False", "1")
   searched = {"google.protobuf", "benchmarks.live.cpu.proposer"}
   assert searched <= _OF_SEARCHES & set(imported)

@@ -29,7 +29,7 @@ from simulated_job import all_vote
 
 
 @pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97, 1.0, 1.02, 1.3, 3.0])
-def test_what_is_faster_is_adopted_and_nothing_else(ratio):
+def test_a_candidate_is_adopted_only_if_it_is_faster(ratio):
   job = Job(step_s=[1.0, ratio])
   is_faster = ratio < 1
   assert job.run(1000).in_use == is_faster
@@ -40,7 +40,7 @@ def test_what_is_faster_is_adopted_and_nothing_else(ratio):
     assert job.calls_of(1) > 800
 
 
-def test_each_candidate_is_measured_beside_the_one_in_use():
+def test_each_candidate_is_measured_against_the_variant_in_use():
   job = Job(step_s=[1.0, 0.8, 0.9, 0.7])
   assert job.run(2000).in_use == 3
   assert [trial.rival for trial in job.trials] == [0, 1, 1]
@@ -50,7 +50,7 @@ def test_each_candidate_is_measured_beside_the_one_in_use():
   assert adopted == [True, False, True]
 
 
-def test_one_that_is_twice_as_slow_takes_few_steps():
+def test_a_candidate_twice_as_slow_runs_for_few_steps():
   job = Job(step_s=[1.0, 2.0])
   job.run(1000)
   assert job.calls_of(1) <= 6
@@ -62,13 +62,11 @@ def test_one_that_is_twice_as_slow_takes_few_steps():
   st.floats(0, 0.1),
   st.integers(0, 1000),
 )
-def test_the_run_never_ends_up_slower_beyond_what_noise_hides(
-  ratios, noise, seed
-):
+def test_a_run_never_ends_up_slower_by_more_than_the_noise(ratios, noise, seed):
   job = Job(step_s=[1.0, *ratios], noise=noise, seed=seed)
   job.run(1500)
   in_use = job.phases[-1].in_use
-  # Of blocks of two steps with this noise, six pairs at least.
+  # A verdict takes at least six pairs of two-step blocks with this noise.
   assert job.step_s[in_use] <= 1 + noise
 
 
@@ -86,7 +84,7 @@ def _odd_one(waited_s: float):
   return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
 
 
-def test_votes_that_never_come_end_the_loop_in_time():
+def test_missing_votes_stop_the_loop_within_the_compile_limit():
   limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0, 0.5], voted=lambda _: {0: COMPILED}, limits=limits)
   last = job.run(1000)
@@ -111,13 +109,13 @@ def test_steps_that_do_not_drift_are_searched_once():
     assert job.num_searches == 1
 
 
-def test_a_checkpoint_in_some_windows_is_no_drift():
+def test_checkpoints_in_some_windows_are_not_drift():
   watch = timing.Watch()
   for number in range(100):
     assert not watch.has_drifted(2.0 if number % 3 == 0 else 1.0)
 
 
-def test_each_new_search_asks_for_twice_as_long_a_drift():
+def test_each_new_search_requires_a_drift_twice_as_long():
   watch = timing.Watch()
   lengths = []
   for _ in range(3):
@@ -140,7 +138,7 @@ def _profiles(job: Job) -> list[list[int]]:
   ]
 
 
-def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
+def test_the_profiling_build_is_traced_once_all_processes_compiled_it():
   job = Job(step_s=[1.0, 0.8], has_profile_build=True)
   job.run(1000)
   assert _profiles(job) == [[-1]]
@@ -162,7 +160,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
     (lambda _: {}, "did not compile the build for profiling within 50 s"),
   ],
 )
-def test_the_step_itself_is_traced_where_a_build_for_it_fails(voted, words):
+def test_the_step_itself_is_traced_if_its_profiling_build_fails(voted, words):
   limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0], has_profile_build=True, voted=voted, limits=limits)
   job.run(500)
@@ -172,7 +170,7 @@ def test_the_step_itself_is_traced_where_a_build_for_it_fails(voted, words):
 
 
 @pytest.mark.parametrize("has_build", [False, True])
-def test_after_a_drift_the_step_as_it_was_is_traced(has_build):
+def test_the_original_step_is_traced_again_after_a_drift(has_build):
   job = Job(step_s=[1.0, 0.8], slower_from=2000, has_profile_build=has_build)
   job.run(6000)
   assert _profiles(job) == [[-1], [-2]] if has_build else [[0], [0]]
@@ -180,7 +178,7 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build):
 
 
 @pytest.mark.parametrize("has_build", [False, True])
-def test_the_step_in_use_goes_on_while_the_trace_ends(has_build):
+def test_the_variant_in_use_runs_untraced_while_the_trace_ends(has_build):
   job = Job(step_s=[1.0], trace_s=30.0, has_profile_build=has_build)
   job.run(500)
   states = [str(phase.state) for phase in job.phases]
@@ -198,7 +196,7 @@ def test_the_step_in_use_goes_on_while_the_trace_ends(has_build):
   assert not any(segment.is_traced for segment in segments)
 
 
-def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
+def test_a_trace_that_never_ends_is_abandoned_at_its_time_limit():
   limits = loop.Limits(trace_s=50)
   job = Job(step_s=[1.0], trace_s=1e9, limits=limits)
   job.run(500)
@@ -209,7 +207,7 @@ def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
   assert 50 <= calls < 60
 
 
-def test_a_search_is_concluded_once_all_was_tried():
+def test_a_search_is_concluded_only_once_all_candidates_were_tried():
   job = Job(step_s=[1.0, 0.8])
   job.run(1000)
   assert job.num_concluded == 1
@@ -218,7 +216,7 @@ def test_a_search_is_concluded_once_all_was_tried():
   assert job.num_concluded == 0
 
 
-def test_blocks_of_a_pair_take_turns():
+def test_paired_blocks_alternate_their_order_and_have_equal_lengths():
   job = Job(step_s=[1.0, 0.97])
   job.run(1000)
   phases_ = [it.segments for it in job.phases if it.state == "measuring"]
@@ -255,18 +253,18 @@ _PHASES = st.builds(
 
 
 @given(_PHASES)
-def test_a_phase_is_read_back_as_it_was(phase):
+def test_a_phase_round_trips_through_json(phase):
   assert phases.from_json(phase.to_json()) == phase
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"state": "dance"}'])
-def test_what_is_no_phase_is_refused(text):
+def test_invalid_phase_json_is_rejected(text):
   with pytest.raises(errors.ProcessesError, match="the same version on all"):
     phases.from_json(text)
 
 
 @given(st.floats(1e-6, 1e3), st.floats(0.2, 5))
-def test_a_verdict_does_not_depend_on_the_unit(unit, ratio):
+def test_a_verdict_does_not_depend_on_the_unit_of_time(unit, ratio):
   pairs = [(1.0, ratio), (1.1, ratio), (1.0, 1.05 * ratio)] * 2
   scaled = [(unit * ours, unit * theirs) for ours, theirs in pairs]
   one, other = verdict.judge(pairs), verdict.judge(scaled)
@@ -275,7 +273,7 @@ def test_a_verdict_does_not_depend_on_the_unit(unit, ratio):
   assert one.low <= one.ratio <= one.high
 
 
-def test_the_interval_is_students_of_the_logarithms():
+def test_the_interval_is_students_t_of_log_ratios():
   # By hand: logs 0 and 1 in turn, mean 1/2, standard error sqrt(0.3 / 6), and
   # t of 5 degrees of freedom at 1 - 0.05 / 6 is 3.5341 (tables: 3.5341).
   pairs = [(1.0, 1.0), (1.0, 2.718281828459045)] * 3
@@ -284,7 +282,7 @@ def test_the_interval_is_students_of_the_logarithms():
   assert high == pytest.approx(3.6339, abs=1e-2)
 
 
-def test_a_store_of_one_process_keeps_what_was_set_first():
+def test_a_store_of_one_process_keeps_the_first_value_of_a_key():
   store = agreement.next_store("step", [0])
   assert agreement.is_first(store)
   assert store.get("phases/1", timeout_s=9) is None
@@ -297,7 +295,7 @@ def test_a_store_of_one_process_keeps_what_was_set_first():
 def _trial(
   number: int, rival: int, predicted_ratio: float | None
 ) -> phases.Trial:
-  """A trial measured beside its rival."""
+  """A trial measured against its rival."""
   proposal = proposals.Proposal(
     name=f"way {number}", payload=b"{}", predicted_ratio=predicted_ratio
   )
@@ -311,13 +309,13 @@ def _trial(
   )
 
 
-def test_what_was_foreseen_is_told_over_the_rival_as_what_was_measured_is():
+def test_predicted_ratios_are_reported_relative_to_the_trials_rival():
   log = trial_log.TrialLog(
     name="step", devices="8 cpu", path=None, loop=Job(step_s=[1.0]).loop
   )
   for trial in (
     _trial(1, 0, 0.5),
-    _trial(2, 1, 0.6),  # Over the step as jit runs it, as all of these.
+    _trial(2, 1, 0.6),  # Like all of these, predicted over jit's step.
     _trial(3, 1, None),
     _trial(4, 3, 0.4),
   ):
@@ -371,12 +369,14 @@ def _cost(job: Job) -> account.Cost:
 
 @pytest.mark.parametrize("own_s", [_nothing, _heavy_tails])
 @pytest.mark.parametrize("beside", [0.0, 0.02])
-def test_the_account_is_right_on_average_and_as_sure_as_it_says(beside, own_s):
+def test_the_estimated_cost_is_unbiased_and_its_interval_calibrated(
+  beside, own_s
+):
   jobs = [_searched(seed, beside, own_s) for seed in range(_NUM_JOBS)]
   wrong_s = [_cost(job).seconds - job.lost_s for job in jobs]
   error_s = statistics.stdev(wrong_s) / math.sqrt(_NUM_JOBS)
   assert abs(statistics.fmean(wrong_s)) < 3 * error_s
-  assert error_s < 1.0  # So that 2 % of 300 steps would be seen.
+  assert error_s < 1.0  # Small enough to detect 2 % of 300 steps.
   half_s = [_cost(job).half_s for job in jobs]
   inside = [
     abs(wrong) < half for wrong, half in zip(wrong_s, half_s, strict=True)
@@ -385,7 +385,7 @@ def test_the_account_is_right_on_average_and_as_sure_as_it_says(beside, own_s):
   assert 88 <= sum(inside) < _NUM_JOBS
 
 
-def test_two_percent_of_a_search_are_seen_in_one_run():
+def test_a_search_overhead_of_two_percent_is_detected_in_one_run():
   for seed in range(20):
     with_effect = _cost(_searched(seed, 0.02, noise=0.01))
     without = _cost(_searched(seed, 0.0, noise=0.01))
@@ -393,7 +393,7 @@ def test_two_percent_of_a_search_are_seen_in_one_run():
     assert abs(without.seconds) < 2 * without.half_s
 
 
-def test_a_checkpoint_is_told_apart():
+def test_checkpoints_are_not_counted_as_tuning_cost():
   job = _searched(0, 0.0, _checkpoint, noise=0.0)
   cost = _cost(job)
   counted = [it for it in job.phases if it.state in ("profiling", "searching")]
@@ -415,7 +415,7 @@ def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():
 
 
 @pytest.mark.parametrize(("step_s", "is_adopted"), [(0.5, True), (1.1, False)])
-def test_what_is_faster_is_measured_to_the_end_whatever_finding_it_cost(
+def test_a_faster_candidate_is_fully_measured_even_over_the_cost_limit(
   step_s, is_adopted
 ):
   job = Job(
@@ -432,14 +432,14 @@ def test_what_is_faster_is_measured_to_the_end_whatever_finding_it_cost(
   assert ("tuning has cost" in trial.words) is not is_adopted
 
 
-def test_what_is_adopted_is_no_credit_for_what_comes_next():
+def test_time_saved_by_an_adopted_variant_does_not_offset_the_cost():
   job = Job(step_s=[1.0, 0.5], noise=0.0)
   assert job.run(500).in_use == 1
   assert _cost(job).seconds == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_job_whose_candidates_cost_too_much_waits_for_a_longer_run(noise):
+def test_a_search_with_costly_candidates_waits_until_the_run_is_longer(noise):
   for seed in range(20):
     job = Job(step_s=[1.0, *[1.9] * 30], noise=noise, seed=seed)
     job.run(1000)
@@ -456,7 +456,7 @@ def test_a_job_whose_candidates_cost_too_much_waits_for_a_longer_run(noise):
     assert job.lost_s <= 0.02 * job.num_calls + _cost(job).half_s
 
 
-def test_what_was_measured_is_not_measured_again_before_the_step_drifts():
+def test_a_measured_candidate_is_not_measured_again_before_a_drift():
   job = Job(step_s=[1.0, *[1.9] * 9], proposes_the_same=True)
   job.run(1000)
   assert len(job.trials) == 1
@@ -466,22 +466,22 @@ def test_what_was_measured_is_not_measured_again_before_the_step_drifts():
   assert len(job.trials) == job.num_searches == 2
 
 
-def test_candidates_that_noise_keeps_undecided_are_given_up():
+def test_candidates_left_undecided_by_noise_are_abandoned():
   jobs = [Job(step_s=[1.0, *[1.6] * 4], noise=0.5, seed=it) for it in range(30)]
   for job in jobs:
     job.run(1000)
     assert job.lost_s <= 20 + 2 * _cost(job).half_s
-  # Noise passes the bound at the end as often as it keeps away from it.
+  # Noise ends searches above the bound as often as below it.
   assert statistics.fmean(job.lost_s for job in jobs) <= 22
 
 
-def test_a_search_that_slows_the_step_too_much_is_ended():
+def test_a_search_that_slows_the_step_too_much_is_stopped():
   job = _searched(0, 0.3)
   assert 15 < job.lost_s < 25
   assert any("tuning has cost" in phase.words for phase in job.phases)
 
 
-def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
+def test_a_search_too_costly_for_a_short_run_waits_for_a_longer_one():
   # A trace costs 0.1 s: 100 of these steps, 2 % of 5,000.
   job = Job(step_s=[1e-3, 0.8e-3], noise=1e-6)
   job.run(4_900)
@@ -501,7 +501,7 @@ def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
   assert 4_900 < calls < 5_500
 
 
-def test_a_search_after_a_drift_is_paid_for_by_the_whole_run():
+def test_repeated_searches_stay_within_the_whole_runs_cost_limit():
   limits = loop.Limits(overhead_steps=10)
   job = Job(step_s=[1.0, 1.9, 1.9, 1.9], slower_from=4000, limits=limits)
   job.run(8000)

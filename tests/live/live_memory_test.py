@@ -60,8 +60,8 @@ def _unasked(stop: threading.Event) -> None:
   raise AssertionError("a search began")
 
 
-def test_what_was_adopted_comes_first_and_nothing_is_searched(tmp_path):
-  # It is kept though the run ends before its search.
+def test_an_adopted_plan_is_reused_by_the_next_run_without_a_search(tmp_path):
+  # The plan is stored even if the run ends before its search does.
   before = live_step.Proposer({**_FASTER, **_SLOWER})
   _run(tmp_path, before, until="now: compiling: slower")
   entry = _entry(tmp_path)
@@ -83,7 +83,7 @@ class _SlowAtFirst:
     self._has_kept = threading.Event()
 
   def is_opening(self) -> None:
-    """Waits until it is being opened."""
+    """Waits until the store is being opened."""
     self._is_opening.wait()
 
   def open(self) -> Any:
@@ -97,7 +97,7 @@ class _SlowAtFirst:
     self._has_kept.set()
 
 
-def test_what_is_kept_late_does_not_replace_what_is_known_since():
+def test_a_delayed_write_does_not_replace_a_newer_result():
   faster = verdict.judge([(1.0, 0.5)] * 6)
   first, second = (
     phases.Trial(
@@ -131,7 +131,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
     ),
   ],
 )
-def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
+def test_a_remembered_plan_that_is_not_faster_triggers_a_search(
   verdict_, words, caplog
 ):
   proposer, unused = live_step.Proposer({}), cast(Any, None)
@@ -153,7 +153,7 @@ def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
   assert words in caplog.text
 
 
-def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path):
+def test_a_step_without_faster_variants_is_not_searched_again(tmp_path):
   _run(tmp_path, live_step.Proposer(_SLOWER))
   entry = _entry(tmp_path)
   assert entry.adopted is None
@@ -165,7 +165,7 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path):
   assert _entry(tmp_path) == entry
 
 
-def test_what_is_not_faster_any_more_is_searched_anew(tmp_path):
+def test_a_search_replaces_a_remembered_plan_that_became_slower(tmp_path):
   _run(tmp_path, live_step.Proposer(_FASTER))
   now = {"faster": live_step.sleeping(0.012), "fast": live_step.sleeping(0)}
   again = live_step.Proposer(now)
@@ -175,12 +175,12 @@ def test_what_is_not_faster_any_more_is_searched_anew(tmp_path):
   assert _entry(tmp_path).name == "fast"
 
 
-def test_it_is_kept_in_the_users_cache_unless_that_is_not_wanted(
+def test_results_are_kept_in_the_users_cache_unless_disabled(
   tmp_path, monkeypatch
 ):
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
   (tmp_path / "file").touch()
-  # A folder that cannot be used costs nothing but the memory.
+  # With an unusable folder, only the result is not remembered.
   for folder in (False, tmp_path / "file" / "plans", True):
     assert not list(tmp_path.rglob("*.plan.json"))
     _run(folder, live_step.Proposer({}))
@@ -218,7 +218,9 @@ def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
   strategies.text(),
   strategies.text(),
 )
-def test_what_is_put_is_found_by_another_process(adopted, name, verdict):
+def test_a_stored_entry_is_found_again_only_under_its_key(
+  adopted, name, verdict
+):
   entry = dataclasses.replace(
     _ADOPTED, adopted=adopted, name=name, verdict=verdict
   )
@@ -234,7 +236,7 @@ def test_what_is_put_is_found_by_another_process(adopted, name, verdict):
 
 
 @hypothesis.given(strategies.data())
-def test_a_damaged_entry_is_as_none(data):
+def test_a_damaged_entry_is_ignored_with_one_message(data):
   with tempfile.TemporaryDirectory() as folder:
     said: list[str] = []
     cache = plan_cache.PlanCache(pathlib.Path(folder), _KEY, warn=said.append)
@@ -245,7 +247,7 @@ def test_a_damaged_entry_is_as_none(data):
     flipped = bytes([whole[at] ^ data.draw(strategies.integers(1, 255))])
     for damaged in (whole[:at], whole[:at] + flipped + whole[at + 1 :]):
       path.write_bytes(damaged)
-      # What is blank to JSON may be flipped to another blank.
+      # A flip may turn JSON whitespace into other whitespace.
       assert cache.get() in (None, _REJECTED)
     path.write_bytes(whole[:at])
     assert cache.get() is None
@@ -261,7 +263,7 @@ def test_a_damaged_entry_is_as_none(data):
     lambda raw: {**raw, "checksum": None},
   ],
 )
-def test_a_foreign_entry_is_as_none_with_one_message(
+def test_a_modified_entry_is_ignored_with_one_message_until_replaced(
   changed, cache, said, tmp_path
 ):
   cache.put(_ADOPTED)
@@ -275,7 +277,9 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get() == _ADOPTED
 
 
-def test_plans_of_no_use_for_longest_go_when_there_are_too_many(tmp_path, said):
+def test_the_least_recently_used_plans_are_deleted_beyond_a_size_limit(
+  tmp_path, said
+):
   plan_cache.PlanCache(tmp_path, "first").put(_ADOPTED)
   (path,) = tmp_path.iterdir()
   max_bytes = 2 * path.stat().st_size + 3
@@ -288,7 +292,7 @@ def test_plans_of_no_use_for_longest_go_when_there_are_too_many(tmp_path, said):
     path = tmp_path / f"{name}.plan.json"
     long_ago_s = path.stat().st_mtime - age_s
     os.utime(path, (long_ago_s, long_ago_s))
-  assert first.get() == _ADOPTED  # Now it is the newer one.
+  assert first.get() == _ADOPTED  # Now used more recently than the second.
   notes = tmp_path / "notes.json"
   notes.write_text("a user's")
   os.utime(notes, (0, 0))
@@ -301,7 +305,7 @@ def test_plans_of_no_use_for_longest_go_when_there_are_too_many(tmp_path, said):
   assert said == []
 
 
-def test_equal_steps_have_one_key_and_others_another(monkeypatch):
+def test_equal_steps_share_a_key_and_different_steps_do_not(monkeypatch):
   keys = [
     plan_cache.key(lowered(), _MACHINE),
     plan_cache.key(lowered(scale=3.0), _MACHINE),
@@ -323,14 +327,14 @@ def test_equal_steps_have_one_key_and_others_another(monkeypatch):
   assert plan_cache.key(lowered(), _MACHINE) == keys[0]
 
 
-def test_a_step_of_nnx_has_the_key_of_the_function_inside():
+def test_an_nnx_step_has_the_key_of_the_jitted_function_inside():
   step = nnx.jit(lambda x: x + 1)
   outside: Any = step.lower(jnp.zeros(8))
   inside = plan_cache.key(outside.lowered, _MACHINE)
   assert plan_cache.key(outside, _MACHINE) == inside
 
 
-def test_a_step_that_calls_back_has_a_key():
+def test_a_step_with_a_host_callback_has_a_key():
   def step(x: jax.Array) -> jax.Array:
     jax.debug.print("{x}", x=x)
     return x
@@ -339,7 +343,7 @@ def test_a_step_that_calls_back_has_a_key():
 
 
 @pytest.mark.parametrize("name", ["file/plans", ""])
-def test_a_folder_that_does_not_let_it_costs_one_message(
+def test_a_folder_that_cannot_be_read_or_written_causes_one_message(
   name, cache, said, tmp_path
 ):
   if name:
@@ -355,7 +359,7 @@ def test_a_folder_that_does_not_let_it_costs_one_message(
   assert ("cannot be written" if name else "cannot be read") in message
 
 
-def test_plans_are_kept_where_compiles_are_or_the_user_says(
+def test_the_plan_folder_follows_the_argument_and_lagom_xla_cache(
   monkeypatch, tmp_path
 ):
   # LAGOM_XLA_CACHE=off; see conftest.py

@@ -63,7 +63,7 @@ def _with_failures(number: int, say: job.Say) -> None:
   say(live_job.train(proposer))
 
 
-def test_all_of_three_run_the_same_variant_at_each_call_whatever_fails():
+def test_three_processes_run_the_same_variant_at_each_call_despite_failures():
   ended = live_job.run(_with_failures, 3)
   (first,) = ended[0].said
   report, variants = first.report, first.variants
@@ -120,11 +120,11 @@ def _dying(
   makers: dict[str, Any] = {"faster": live_job.faster}
   if state == "stopped":
     makers = {"hangs": _only_in(0, hang)}
-    # Not before the one that does not hang has compiled it, however long that
-    # takes: it would be named as well.
+    # Time flies only once the process that does not hang has voted; otherwise
+    # the error would name that process, too.
     coordinator_lib._FirstProcess.votes = _noted_once_in(victim, dead)
   _after_each_phase(follow)
-  # The one that does not hang waits for the decision of the one that does.
+  # The process that does not hang waits for the decision of process 0.
   waits = number == victim and state == "stopped"
   with live_job.time_flies(dead.with_name("never") if waits else dead):
     trained = live_job.train(live_step.Proposer(makers))
@@ -134,7 +134,7 @@ def _dying(
 @pytest.mark.parametrize(
   ("state", "in_use"), [("measuring", 0), ("adopted", 1), ("stopped", 0)]
 )
-def test_where_one_dies_the_others_go_on(state, in_use, tmp_path):
+def test_the_other_processes_continue_if_one_dies(state, in_use, tmp_path):
   function = functools.partial(
     _dying, victim=1, state=state, dead=tmp_path / "dead"
   )
@@ -148,11 +148,11 @@ def test_where_one_dies_the_others_go_on(state, in_use, tmp_path):
       if state == "stopped":
         assert "process 0 did not compile hangs within" in report
       if state == "measuring":
-        # Time flies, so that others may not have come, either.
+        # Time flies, so others may not have arrived, either.
         assert "did not arrive within" in report
 
 
-def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate(
+def test_no_process_hangs_or_runs_a_candidate_if_the_first_one_dies(
   tmp_path,
 ):
   function = functools.partial(
@@ -160,7 +160,7 @@ def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate(
   )
   first, other = live_job.run(function)
   assert first.status == -signal.SIGKILL
-  # JAX ends it, as its store is gone, or it goes on with the step as it was.
+  # JAX ends the other process, whose store is gone, or it runs jit's step.
   assert [last for last, _ in other.said] in ([], [0])
 
 
@@ -191,7 +191,7 @@ def _over_all(number: int, say: job.Say) -> None:
   say((ours == theirs, proposer.compiled))
 
 
-def test_a_step_with_collectives_gives_the_same_bits_in_all_processes():
+def test_a_step_with_collectives_gives_jits_bits_in_all_processes():
   for ended in live_job.run(_over_all):
     assert ended.said == [(True, ["again"])]
 
@@ -205,7 +205,7 @@ def _remembering(number: int, say: job.Say, *, folder: str) -> None:
   say((len(proposer.measured), proposer.compiled, again.report))
 
 
-def test_the_first_process_remembers_for_all(tmp_path):
+def test_the_first_process_remembers_the_plan_for_all_processes(tmp_path):
   first, other = live_job.run(
     functools.partial(_remembering, folder=str(tmp_path))
   )
@@ -217,11 +217,11 @@ def test_the_first_process_remembers_for_all(tmp_path):
   assert theirs == compiled
 
 
-# Seconds that a test of a lasting loss waits.
+# Limit in seconds after which a connection counts as lost.
 _REACH_S = 0.3
 
 
-@dataclasses.dataclass(eq=False)  # Part of the identity of a store.
+@dataclasses.dataclass(eq=False)  # Clients are compared by identity.
 class _Flaky:
   """A client of the job's store whose calls fail if `fails` says so.
 
@@ -261,7 +261,7 @@ def _failing_for_a_while(number: int, say: job.Say) -> None:
   say(live_job.train(live_step.Proposer({"faster": live_job.faster})))
 
 
-def test_calls_that_fail_for_a_while_change_nothing():
+def test_temporary_store_failures_change_nothing():
   (one,), (other,) = (it.said for it in live_job.run(_failing_for_a_while))
   assert "faster: 0." in one.report and ", adopted" in one.report
   num_both = min(len(one.variants), len(other.variants))
@@ -277,7 +277,7 @@ def _lost(
   state: str,
   given_up: pathlib.Path,
 ) -> None:
-  """One process loses the others in a state, or after it reached a gate."""
+  """One process loses its connection in a state, or after a gate."""
   is_lost = False
   limits = live_job.LIMITS
 
@@ -306,7 +306,7 @@ def _lost(
   ("victim", "state", "in_use"),
   [(0, "measuring", 0), (1, "adopted", 1), (1, "gate", 0)],
 )
-def test_who_loses_touch_for_good_runs_what_the_others_run(
+def test_a_disconnected_process_runs_the_same_variants_as_the_others(
   victim, state, in_use, tmp_path
 ):
   function = functools.partial(

@@ -43,7 +43,7 @@ def _double(x: jax.Array) -> jax.Array:
   return x * 2
 
 
-def test_clear_cache_has_the_function_traced_anew():
+def test_clear_cache_makes_jit_trace_the_function_again():
   factor = 1.0
   with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(lambda x: x * factor)
@@ -55,7 +55,7 @@ def test_clear_cache_has_the_function_traced_anew():
 
 
 @pytest.mark.parametrize("context", [jax.disable_jit, jax.checking_leaks])
-def test_calls_that_are_not_of_an_executable_are_left_to_jit(context):
+def test_calls_under_disable_jit_or_leak_checks_are_left_to_jit(context):
   x = jnp.ones(3)
   with live_step.proposed_by(live_step.Proposer({})):
     step = _tuned(_double)
@@ -68,7 +68,7 @@ def test_calls_that_are_not_of_an_executable_are_left_to_jit(context):
     live_step.call_until(step, "now: watch", x)
 
 
-def test_where_no_thread_can_start_the_step_stays_as_it_was(monkeypatch):
+def test_the_step_stays_unchanged_if_no_thread_can_start(monkeypatch):
   with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(_double)
     step(jnp.ones(3))
@@ -111,7 +111,7 @@ def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
     np.testing.assert_array_equal(step(x), _double(x))
 
 
-def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
+def test_ctrl_c_while_choosing_the_next_phase_ends_tuning(monkeypatch):
   def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
@@ -157,7 +157,7 @@ def test_a_signal_handler_may_call_the_step_within_a_call():
     step = _tuned(lambda x: _Signalling(x * 2))
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-      step(x)  # Within a trace of a function jit does not trace it, either.
+      step(x)  # jit cannot trace a function within its own trace, either.
       signal.signal(signal.SIGUSR1, handle)
       live_step.call_until(step, "now: watch", x)
     finally:
@@ -167,7 +167,7 @@ def test_a_signal_handler_may_call_the_step_within_a_call():
     np.testing.assert_array_equal(results, 2 * x)
 
 
-def test_what_waiting_finds_is_told_where_results_are_used(monkeypatch):
+def test_errors_found_while_waiting_are_not_raised_by_the_step(monkeypatch):
   num_waits = 0
 
   def fail(_: Any) -> None:
@@ -186,7 +186,7 @@ def test_what_waiting_finds_is_told_where_results_are_used(monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["measuring", "watching"])
-def test_an_error_of_a_callback_is_the_callers_and_comes_once(state):
+def test_an_error_in_a_callback_reaches_the_caller_once(state):
   calls, errors = [], []
 
   def calling_back(sleep_s: float) -> Callable[[jax.Array], jax.Array]:
@@ -215,7 +215,7 @@ def test_an_error_of_a_callback_is_the_callers_and_comes_once(state):
     assert step._current.variant == 1
 
 
-def test_a_step_that_nobody_has_any_more_is_searched_for_no_longer():
+def test_a_search_stops_once_its_step_is_garbage_collected():
   stopped = threading.Event()
 
   def wait(stop: threading.Event) -> None:
@@ -233,7 +233,7 @@ def test_a_step_that_nobody_has_any_more_is_searched_for_no_longer():
   assert stopped.wait(live_step.HANGS_S)
 
 
-def test_an_argument_may_be_called_self():
+def test_an_argument_may_be_named_self():
   def step(self: jax.Array, *, args: float) -> jax.Array:
     return self * args
 
@@ -242,7 +242,7 @@ def test_an_argument_may_be_called_self():
     assert multiply(self=jnp.float32(3), args=2.0) == 6
 
 
-def test_on_cpus_a_step_runs_as_jit_runs_it_and_is_told_what_to_do():
+def test_a_step_on_cpus_runs_as_under_jit_with_advice_in_a_warning():
   step = _tuned(_double)
   with pytest.warns(RuntimeWarning, match="cannot be tuned.* cluster="):
     assert step(jnp.ones(3)).tolist() == [2, 2, 2]
@@ -298,7 +298,7 @@ def proposer() -> Iterator[live_step.Proposer]:
 
 
 @pytest.mark.usefixtures("proposer")
-def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest():
+def test_alternating_shapes_each_have_a_loop_and_then_bypass_python():
   jitted = jax.jit(lambda x: x * 2)
   step: Any = lagom_xla.tune(jax.jit(lambda x: x * 2))
   batches = [live_step.batch(0, num_rows) for num_rows in (4, 8)]
@@ -310,7 +310,7 @@ def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest():
   step._jitted = _Asking(step._jitted, asked)
   for number in range(50):
     assert_identical(step(batches[number % 2]), expected[number % 2])
-  assert asked == []  # C++ knows both.
+  assert asked == []  # C++ dispatches both shapes.
 
 
 class _Asking:
@@ -328,7 +328,7 @@ class _Asking:
 @pytest.mark.usefixtures("proposer")
 def test_a_report_begins_with_the_signature_that_is_called_most():
   step = lagom_xla.tune(jax.jit(lambda x: x * 2))
-  step(live_step.batch(0, num_rows=4))  # As a program's first call may be.
+  step(live_step.batch(0, num_rows=4))  # A first call may be smaller.
   for number in range(live_step.NUM_CALLS):
     step(live_step.batch(number))
   first, *others = step.report().splitlines()
@@ -336,7 +336,9 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   assert "<lambda>(x: float32[4,16]): not measured yet" in others
 
 
-def test_shapes_that_alternate_are_watched_now_and_then(proposer, monkeypatch):
+def test_alternating_shapes_are_periodically_watched_for_drift(
+  proposer, monkeypatch
+):
   # Windows of as few calls as can be, so that they end in a test.
   monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   monkeypatch.setattr(timing, "MIN_CALLS", 4)

@@ -37,7 +37,7 @@ _STATES = (
   "measuring",
   "watching",
 )
-# Nothing handles SIGTERM here; it could only leave a search behind.
+# Nothing handles SIGTERM, which at most leaves a search running.
 _MEETINGS = [(it, signal.SIGINT) for it in _STATES]
 _MEETINGS.append(("searching", signal.SIGTERM))
 
@@ -56,15 +56,15 @@ def under_jit(programs, tmp_path_factory) -> signalled.Ended:
 
 
 @pytest.mark.parametrize(("state", "number"), _MEETINGS)
-def test_a_program_ends_as_under_jit(
+def test_a_signal_ends_a_tuned_program_as_under_jit(
   state, number, under_jit, programs, tmp_path
 ):
   ended = programs.met(state, number, tmp_path)
   assert ended.statuses == [-number]
   raised = _raised(under_jit.errors) if number == signal.SIGINT else []
   assert _raised(ended.errors) == raised, ended.errors
-  # A search that is not killed goes on to its end, and ends well. The process
-  # that asks XLA for its flags ends well once nothing can ask it any more.
+  # A search that is not killed runs to its end and exits with 0. The process
+  # that queries XLA's flags exits with 0 once its callers are gone.
   if number == signal.SIGINT:
     assert 0 not in ended.orphans
   else:
@@ -83,7 +83,9 @@ def test_ctrl_c_ends_all_processes_of_a_job(programs, tmp_path):
   assert not list((tmp_path / signalled.TEMPORARY).iterdir())
 
 
-def test_the_next_training_deletes_what_a_signal_had_left(programs, tmp_path):
+def test_the_next_run_deletes_temporary_files_that_a_signal_left(
+  programs, tmp_path
+):
   temporary = tmp_path / signalled.TEMPORARY
   programs.met("profiling", signal.SIGTERM, tmp_path)
   assert list(temporary.iterdir())
@@ -123,7 +125,7 @@ raise KeyboardInterrupt
 """
 
 
-def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
+def test_ctrl_c_ends_a_program_during_a_background_compile():
   done = subprocess.run(
     (sys.executable, "-c", _COMPILING),
     capture_output=True,
@@ -134,7 +136,7 @@ def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
   assert done.stdout.split() == ["farewell", "goodbye"]
 
 
-def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
+def test_join_waits_for_a_thread_whose_start_ctrl_c_interrupted():
   begins, goes_on = threading.Event(), threading.Event()
   start = threading.Thread.start
 
@@ -190,7 +192,7 @@ def _compiling(number: int, say: job.Say) -> None:
   say((met, variants, step.report()))
 
 
-def test_a_candidate_is_tried_though_ctrl_c_met_the_start_of_its_compile():
+def test_a_candidate_is_tried_despite_ctrl_c_as_its_compile_starts():
   one, other = (it.said[0] for it in live_job.run(_compiling))
   assert one[0] and not other[0]
   assert one[1] == other[1]
@@ -226,7 +228,7 @@ def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
     say((float(loss), step.report().split("  now: ")[1]))
 
 
-def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
+def test_ctrl_c_interrupts_a_wait_for_the_first_process(tmp_path):
   function = functools.partial(_waiting, done=tmp_path / "done")
   one, other = (it.said for it in live_job.run(function))
   assert one[0][0] == other[0][0]
@@ -235,7 +237,7 @@ def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
 
 def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
   """The first process ends while the other one waits for its phase."""
-  # The processes of a test are not let go of by JAX's barrier.
+  # JAX's barrier would not release the processes of a test.
   atexit.unregister(api.clean_up)
   follow = coordinator_lib.Coordinator.follow
 
@@ -263,7 +265,7 @@ def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
     say(step.report())
 
 
-def test_none_waits_for_what_a_process_would_decide_that_has_ended(tmp_path):
+def test_a_process_does_not_wait_for_a_first_process_that_ended(tmp_path):
   function = functools.partial(_leaving, waits=tmp_path / "waits")
   _, other = live_job.run(function)
   (report,) = other.said

@@ -67,13 +67,13 @@ def trained(tmp_path_factory) -> _Trained:
   return _Trained(step, states, proposer, log, alive)
 
 
-def test_all_states_give_the_bits_of_jit_and_donate(trained):
+def test_all_tuning_states_give_jits_bits_and_donate_arguments(trained):
   states = """baseline profiling searching compiling measuring rejected
     compiling rejected compiling measuring adopted watching"""
   assert trained.states == states.split()
 
 
-def test_the_search_is_told_what_was_measured(trained):
+def test_the_search_receives_the_measured_step_time_and_trace(trained):
   (measured,) = trained.proposer.measured
   assert measured.step_s > _AS_IT_IS_S
   assert measured.trace_dir is not None
@@ -98,7 +98,7 @@ def test_the_report_begins_with_the_verdict(trained):
   assert step._repr_html_().startswith("<pre>step: ")
 
 
-def test_each_trial_is_a_line_of_json(trained):
+def test_each_trial_is_logged_as_a_line_of_json(trained):
   lines = [json.loads(line) for line in trained.log.read_text().splitlines()]
   assert [line["proposal"] for line in lines] == ["slower", "broken", "faster"]
   assert {line["devices"] for line in lines} == {"8 cpu"}
@@ -112,14 +112,14 @@ def test_each_trial_is_a_line_of_json(trained):
     schema.validate(line)
 
 
-def test_a_rejected_executable_is_let_go_of(trained):
+def test_a_rejected_executable_is_freed(trained):
   slower, faster = trained.alive
   gc.collect()
   assert slower() is None
   assert faster() is not None
 
 
-def test_a_watched_step_is_one_call_of_python(trained):
+def test_a_call_of_a_watched_step_is_one_python_call(trained):
   step = trained.step
   state, x = live_step.state(), live_step.batch(0)
   state, _ = step(state, x)
@@ -127,7 +127,7 @@ def test_a_watched_step_is_one_call_of_python(trained):
 
 
 @pytest.mark.parametrize("log", ["trials.jsonl", "none/trials.jsonl"])
-def test_a_log_is_written_where_it_was_named_if_it_can_be(
+def test_a_relative_log_path_is_fixed_at_tune_and_may_be_unwritable(
   log, tmp_path, monkeypatch
 ):
   monkeypatch.chdir(tmp_path)
@@ -140,7 +140,7 @@ def test_a_log_is_written_where_it_was_named_if_it_can_be(
   assert (tmp_path / log).is_file() == (log == "trials.jsonl")
 
 
-def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
+def test_the_first_calls_extra_work_is_reported_as_overhead(monkeypatch):
   def slowly(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
       live_step.clock.sleep(_LONG_S)
@@ -148,7 +148,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
 
     return call
 
-  # Of the step as jit does it, once more for a variant, and what checks.
+  # jit lowers once; lowering a variant and the check are extra.
   for where, name in (
     (dispatch.Jitted, "lowered"),
     (proposals, "check_no_refs"),
@@ -165,11 +165,11 @@ def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
   assert steps * step_ms / 1e3 == pytest.approx(2 * _LONG_S, rel=0.02)
 
 
-def test_within_a_block_of_the_baseline_a_call_is_one_of_python():
+def test_a_call_within_a_baseline_block_is_one_python_call():
   with live_step.proposed_by(live_step.Proposer({})):
     step = live_step.tuned_step(0.0, cache=False)
     state, x = live_step.state(), live_step.batch(0)
-    for _ in range(14):  # Those that warm up, and the first of a block.
+    for _ in range(14):  # Warm-up, and the first call of a block.
       state, _ = step(state, x)
     assert "now: baseline" in step.report()
     assert python_calls.of(step, state, x) == ["LiveStep.__call__"]

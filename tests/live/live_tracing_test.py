@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Traces end beside training, have only the traced steps, and give way."""
+"""Traces end in the background and give way to a user's own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _step(x: jax.Array) -> jax.Array:
 
 
 class _Training:
-  """Trains a tuned step beside jit, one call after the other."""
+  """Trains a tuned step and compares each call with jit's."""
 
   def __init__(self) -> None:
     self._tuned = lagom_xla.tune(jax.jit(_step), cache=False)
@@ -117,7 +117,7 @@ def stop(monkeypatch) -> Any:
     thread.join()
 
 
-def test_training_goes_on_while_its_trace_ends(proposer, stop):
+def test_training_continues_while_its_trace_ends(proposer, stop):
   training = _Training()
   training.call_until(stop.has_begun.is_set)
   for _ in range(100):
@@ -132,7 +132,7 @@ def test_training_goes_on_while_its_trace_ends(proposer, stop):
   assert threading.current_thread() not in stop.threads
 
 
-def test_no_step_but_those_to_be_traced_is_in_the_trace(proposer, monkeypatch):
+def test_a_trace_contains_only_the_steps_to_be_traced(proposer, monkeypatch):
   real = jax.profiler.stop_trace
 
   def late() -> None:
@@ -152,7 +152,7 @@ def test_no_step_but_those_to_be_traced_is_in_the_trace(proposer, monkeypatch):
   assert found == [3]
 
 
-def test_a_trace_of_the_users_own_wins_over_one_that_is_on(proposer, tmp_path):
+def test_a_users_trace_replaces_a_tuning_trace_in_progress(proposer, tmp_path):
   training = _Training()
   training.call_until(jax.profiler.TraceAnnotation.is_enabled)
   with pytest.warns(RuntimeWarning) as warned:
@@ -167,7 +167,7 @@ def test_a_trace_of_the_users_own_wins_over_one_that_is_on(proposer, tmp_path):
   assert proposer.measured[0].trace_dir is None
 
 
-def test_a_trace_of_the_users_own_waits_for_one_that_ends(
+def test_a_users_trace_waits_for_a_tuning_trace_that_is_ending(
   proposer, stop, tmp_path
 ):
   training = _Training()
@@ -213,7 +213,7 @@ def _could_not_be_given_back(patched: pytest.MonkeyPatch) -> None:
     (_could_not_be_given_back, "does not know the lock"),
   ],
 )
-def test_without_a_trace_tuning_predicts_with_one_warning(
+def test_tuning_without_a_trace_predicts_costs_with_one_warning(
   break_it, words, proposer, monkeypatch
 ):
   break_it(monkeypatch)
@@ -225,7 +225,7 @@ def test_without_a_trace_tuning_predicts_with_one_warning(
   assert proposer.measured[0].trace_dir is None
 
 
-def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
+def test_a_trace_that_does_not_end_is_abandoned(stop, monkeypatch):
   limits = dataclasses.replace(live_step.LIMITS, trace_s=0.1)
   proposer = live_step.Proposer({})
   with live_step.proposed_by(proposer, limits, waits_for="nothing"):
@@ -234,7 +234,7 @@ def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
     (one,) = warned
     assert "jax.profiler did not end the trace" in str(one.message)
     assert proposer.measured[0].trace_dir is None
-    # Nor does another step wait for it for long.
+    # Another step does not wait for that trace for long, either.
     with monkeypatch.context() as patched:
       patched.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
       with pytest.warns(RuntimeWarning, match="is still writing another trace"):
@@ -242,9 +242,7 @@ def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
   assert not stop.has_ended.is_set()
 
 
-def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
-  proposer, monkeypatch
-):
+def test_a_trace_ends_once_the_step_is_no_longer_called(proposer, monkeypatch):
   monkeypatch.setattr(tracing, "_LONGEST_PAUSE_S", 0.2)
   training = _Training()
   training.call_until(jax.profiler.TraceAnnotation.is_enabled)
@@ -269,7 +267,7 @@ def test_ctrl_c_in_a_traced_call_ends_the_trace(proposer, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["trace", "capture"])
-def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
+def test_a_users_running_trace_stays_complete_and_tuning_predicts(
   kind, proposer, monkeypatch, tmp_path
 ):
   if kind == "capture":  # As if it began when tuning's trace does.
@@ -279,7 +277,7 @@ def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
   if kind == "trace":
     jax.profiler.start_trace(tmp_path)
     end: Callable[[], None] = jax.profiler.stop_trace
-  else:  # As `jax.profiler.start_server` does: beside `jax.profiler`.
+  else:  # As `jax.profiler.start_server` does, unknown to `jax.profiler`.
     capture = profiler._profiler.ProfilerSession(jax.profiler.ProfileOptions())
     end = functools.partial(capture.stop_and_export, str(tmp_path))
   with pytest.warns(RuntimeWarning) as warned:
@@ -323,7 +321,7 @@ def _in_a_job(number: int, say: job.Say) -> None:
   say((variants, traced))
 
 
-def test_all_processes_run_the_same_while_the_first_ones_trace_ends():
+def test_all_processes_run_the_same_variants_while_a_trace_ends():
   first, other = job.run(_in_a_job)
   ((ours, traced),) = first.said
   ((theirs, theirs_traced),) = other.said

@@ -82,9 +82,7 @@ def on_h100s(devices: Any) -> jax.stages.Lowered:
   )
 
 
-def test_what_a_search_finds_is_proposed_and_all_are_proven(
-  tmp_path, monkeypatch
-):
+def test_plans_found_by_a_search_are_proposed_as_proven(tmp_path, monkeypatch):
   def searched(lowered: Any, cluster: Any, task: Any, *unused: Any) -> Any:
     """The other process's search, for a step that is faster in some forms."""
     background._search(tmp_path, task)
@@ -105,7 +103,7 @@ def test_what_a_search_finds_is_proposed_and_all_are_proven(
   assert all(ratio is not None and ratio < 1 for ratio in ratios)
 
 
-def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s):
+def test_an_abort_of_xla_ends_only_the_process_that_tries_a_plan(h100s):
   lowered = on_h100s(h100s)
   with pytest.raises(errors.WorkerError, match="ended with status -6"):
     proposer().compile(lowered, payload(_ABORTS, is_proven=False))
@@ -117,14 +115,14 @@ def children() -> set[int]:
   return {int(pid) for task in tasks for pid in task.read_text().split()}
 
 
-def test_a_search_without_time_says_so():
+def test_a_search_without_time_raises_an_error_naming_its_budget():
   lowered = without_collectives()
   ours = proposer(time_budget_s=0.01)
   with pytest.raises(errors.WorkerError, match=r"time budget of 0\.01 s"):
     list(ours.proposals(lowered, _UNTRACED, threading.Event()))
 
 
-def test_an_unreadable_trace_leaves_predictions(tmp_path, caplog):
+def test_costs_are_predicted_if_the_trace_is_unreadable(tmp_path, caplog):
   lowered = without_collectives()  # Nothing is faster.
   measured = proposals_lib.Measured(trace_dir=tmp_path, step_s=1.0)
   with caplog.at_level("WARNING"):
@@ -132,7 +130,7 @@ def test_an_unreadable_trace_leaves_predictions(tmp_path, caplog):
   assert "Costs are predicted instead." in caplog.text
 
 
-def test_a_step_for_fewer_devices_is_refused():
+def test_a_step_on_fewer_devices_than_the_cluster_has_is_rejected():
   lowered = jax.jit(lambda x: x + 1).lower(jnp.zeros(8))
   with pytest.raises(errors.TargetError, match="1 of the 8 devices"):
     list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
@@ -150,7 +148,7 @@ def test_a_step_for_fewer_devices_is_refused():
   ).map(tuple),
   strategies.booleans(),
 )
-def test_a_payload_is_read_back_as_it_was(options, groups, is_proven):
+def test_a_payload_round_trips_through_bytes(options, groups, is_proven):
   config = config_lib.XlaConfig(options=options, combine_groups=groups)
   before = gpu.Payload(xla=config, is_proven=is_proven)
   assert gpu.read(before.to_bytes()) == before
@@ -159,12 +157,12 @@ def test_a_payload_is_read_back_as_it_was(options, groups, is_proven):
 @pytest.mark.parametrize(
   "raw", [b"", b"{", b"\xff", b"[]", b'{"xla": {}}', b'{"is_proven": true}']
 )
-def test_what_is_no_payload_is_refused(raw):
+def test_an_invalid_payload_is_rejected(raw):
   with pytest.raises(errors.PlanError, match="config that cannot be read"):
     gpu.read(raw)
 
 
-def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step():
+def test_a_compiled_proposal_has_one_digest_and_gives_the_steps_bits():
   lowered, args = on_cpus()
   ours = proposer()
   compiled, proven = (
@@ -181,7 +179,7 @@ def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step():
   jax.tree.map(np.testing.assert_array_equal, results, expected)
 
 
-def test_a_step_of_nnx_is_sent_and_compiled():
+def test_an_nnx_step_is_sent_to_a_worker_and_compiled():
   mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -205,7 +203,9 @@ _KERNELS = ("  a = f32[8] negate(x)", "  b = f32[8] negate(y)")
 @hypothesis.given(
   strategies.permutations(_EQUAL), strategies.permutations(_KERNELS)
 )
-def test_processes_tell_equal_collectives_in_another_order(equal, kernels):
+def test_digests_depend_on_the_order_of_collectives_but_not_of_kernels(
+  equal, kernels
+):
   def digest(*lines: str) -> str:
     text = "\n".join(
       (
@@ -221,7 +221,7 @@ def test_processes_tell_equal_collectives_in_another_order(equal, kernels):
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_search_that_is_stopped_or_killed_leaves_no_process(is_killed):
+def test_a_stopped_or_killed_search_leaves_no_process_running(is_killed):
   lowered = without_collectives()
   before, stop = children(), threading.Event()
 

@@ -44,14 +44,14 @@ def _difference(*environs: dict[str, str]) -> str | None:
   return processes.difference(votes)
 
 
-def test_nodes_with_the_same_plan_do_not_differ_wherever_it_lies(new_node):
+def test_nodes_with_the_same_plan_in_different_folders_do_not_differ(new_node):
   here, there = new_node().environ(), new_node().environ()
   assert here["LAGOM_XLA_NCCL_TABLE"] != there["LAGOM_XLA_NCCL_TABLE"]
   assert _difference(here, there) is None
   assert _difference({}, {}) is None
 
 
-def test_a_cap_in_place_of_the_plugin_on_one_node_is_told(new_node):
+def test_a_node_with_a_channel_cap_instead_of_the_plugin_is_reported(new_node):
   node, without = new_node(), new_node()
   without.has_plugin(1)
   capped = without.environ()
@@ -65,18 +65,18 @@ def test_a_cap_in_place_of_the_plugin_on_one_node_is_told(new_node):
   assert _difference(capped, capped) is None
 
 
-def test_a_table_that_was_damaged_after_env_sh_is_told(new_node):
+def test_a_table_damaged_after_env_sh_is_reported(new_node):
   node, damaged = new_node(), new_node()
   before, after = node.environ(), damaged.environ()
   damaged.table.write_bytes(damaged.table.read_bytes()[:100])
   said = _difference(before, after) or ""
   assert "the NCCL table is the one with checksum" in said
   assert f"refused ({damaged.table} is not a table: it is too short.)" in said
-  node.table.unlink()  # For other reasons neither has its table.
+  node.table.unlink()  # Now neither process has a table.
   assert _difference(before, after) is None
 
 
-def test_a_table_that_was_switched_after_env_sh_is_told(new_node):
+def test_a_table_switched_after_env_sh_is_reported(new_node):
   node, switched = new_node(), new_node()
   before, after = node.environ(), switched.environ()
   rules = table_lib.read(switched.table).rules
@@ -86,7 +86,7 @@ def test_a_table_that_was_switched_after_env_sh_is_told(new_node):
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1000, 9000])
-def test_a_plugin_that_was_cut_short_on_one_node_is_told(
+def test_a_truncated_plugin_on_one_node_is_reported(
   new_node, tmp_path, num_bytes
 ):
   broken = tmp_path / build.LIBRARY
@@ -99,12 +99,12 @@ def test_a_plugin_that_was_cut_short_on_one_node_is_told(
 
 
 @pytest.mark.parametrize("name", state.DECISIVE)
-def test_a_setting_that_ranks_choose_by_is_told(name):
+def test_a_differing_setting_that_decides_nccls_choices_is_reported(name):
   said = _difference({name: "1"}, {name: "2"}) or ""
   assert f"{name} is 1 in process 0 on {_HOST} and 2 in process 1" in said
 
 
-def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
+def test_nccl_config_files_are_read_with_nccls_precedence(tmp_path):
   file = tmp_path / "nccl.conf"
   file.write_text("#NCCL_PROTO=LL\nNCCL_ALGO=ring\nNCCL_ALGO=tree\nnothing\n")
   said = _difference({"NCCL_CONF_FILE": str(file)}, {}) or ""
@@ -124,7 +124,7 @@ def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["ring", "tree", "nvls"]), min_size=2))
-def test_a_difference_is_told_exactly_where_there_is_one(algorithms):
+def test_a_difference_is_reported_exactly_if_values_differ(algorithms):
   said = _difference(*({"NCCL_ALGO": name} for name in algorithms))
   assert (said is None) == (len(set(algorithms)) == 1)
   for name in set(algorithms):
@@ -167,14 +167,16 @@ _WITH_NINE = functools.partial(_planned, nccl_env={"NCCL_MAX_CTAS": "9"})
     (_WITHOUT_TABLE, _bare, ":no_table in process 0"),
   ],
 )
-def test_what_env_sh_left_otherwise_is_told(here, there, words, new_node):
+def test_different_outcomes_of_env_sh_are_reported(
+  here, there, words, new_node
+):
   assert re.search(words, _difference(here(new_node), there(new_node)) or "")
 
 
 _FLAG = "--xla_gpu_nccl_collective_max_nchannels"
 
 
-def test_what_xla_flags_change_for_gpus_is_told_and_dumps_are_not():
+def test_differing_gpu_xla_flags_are_reported_but_dump_flags_are_not():
   here = {"XLA_FLAGS": f"--xla_dump_to=/a {_FLAG}=4 {_FLAG}=8"}
   said = _difference(here, {"XLA_FLAGS": "--xla_dump_to=/b"}) or ""
   assert f"{_FLAG} is 8 in process 0" in said and "dump" not in said
@@ -182,7 +184,7 @@ def test_what_xla_flags_change_for_gpus_is_told_and_dumps_are_not():
   one, other = ({"XLA_FLAGS": f"{option}={size}"} for size in (2**20, 2**28))
   said = _difference(one, other) or ""
   assert f"{option} is {2**20} in process 0" in said
-  # However they are spelled, in whatever order, or said to be as by default.
+  # Spelling, order and explicit defaults make no difference.
   hiding = "--xla_gpu_enable_latency_hiding_scheduler"
   assert (
     _difference(
@@ -193,7 +195,7 @@ def test_what_xla_flags_change_for_gpus_is_told_and_dumps_are_not():
   )
 
 
-def test_a_setting_of_jax_that_makes_another_program_is_told():
+def test_a_jax_setting_that_changes_the_program_is_reported():
   here = processes.vote({})
   with jax.enable_x64(True):
     there = processes.vote({})
@@ -203,10 +205,10 @@ def test_a_setting_of_jax_that_makes_another_program_is_told():
   assert processes.difference({0: here, 1: here}) is None
 
 
-def test_what_may_differ_between_nodes_is_not_told(monkeypatch):
+def test_settings_that_may_differ_between_nodes_are_not_reported(monkeypatch):
   here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
   assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
-  # A tuner is known by its name, and ours by its short one as NCCL finds it.
+  # Tuners are compared by file name; ours also has a short name.
   name = "NCCL_TUNER_PLUGIN"
   assert _difference({name: "/lib/libmy.so"}, {name: "/opt/libmy.so"}) is None
   monkeypatch.setenv("LD_LIBRARY_PATH", str(build.ensure().parent))
@@ -228,7 +230,7 @@ def _partitioned_by_python() -> jax.stages.Lowered:
   return jax.jit(lambda x: sine(x)).lower(x)
 
 
-def test_what_a_program_calls_in_its_process_is_no_difference():
+def test_pointers_to_python_functions_in_a_program_are_ignored():
   one, other = (_partitioned_by_python() for _ in range(2))
   assert "CustomSPMDPartitioning" in one.as_text()
   assert one.as_text() != other.as_text()
