@@ -92,12 +92,12 @@ def test_a_printed_flag_parses_to_itself(values):
 
 @settings(max_examples=25)
 @given(st.text("ab '\"\\=-\t", max_size=8))
-def test_xla_reads_back_any_value(value):
+def test_xla_reads_any_printed_value_unchanged(value):
   text = str(syntax.Flag(name="xla_dump_to", value=value))
   assert debug_options.under(text)["xla_dump_to"] == value
 
 
-def test_jaxlib_is_asked_again_where_the_child_was_killed():
+def test_the_jaxlib_probe_restarts_after_its_process_is_killed():
   probe.ask([""])
   child = probe._child(os.getpid())
   child.kill()
@@ -114,7 +114,7 @@ def _only(text: str) -> check.Finding:
   return finding
 
 
-def test_flags_that_act_have_no_finding():
+def test_flags_that_take_effect_have_no_findings():
   report = check.check(f"--{GATHER}=1 --xla_gpu_enable_triton_gemm=false")
   assert report.findings == ()
   assert not report.is_fatal
@@ -161,7 +161,7 @@ def test_a_flag_that_xla_does_not_know_is_fatal(text, instead):
   assert answer.unknown
 
 
-def test_a_default_is_advised_only_where_it_changes_something():
+def test_a_default_is_suggested_only_where_it_changes_something():
   name = "xla_gpu_enable_while_loop_double_buffering"
   (alone,) = check.check(f"--no{name}").findings
   assert alone.instead == ""
@@ -178,11 +178,11 @@ def test_a_default_is_advised_only_where_it_changes_something():
     (LEVEL, "2e0", "2"),
     (LEVEL, "2.5e0", ""),
     (UNROLLING, "full_unroll", "WHILE_LOOP_UNROLLING_FULL_UNROLL"),
-    # As only compiler_options spell it.
+    # Only compiler_options use this spelling.
     ("xla_gpu_detect_nan", "DETECTION_MODE_FAIL", "fail"),
   ],
 )
-def test_a_value_that_xla_does_not_take_is_fatal(name, value, spelled):
+def test_a_value_that_xla_rejects_is_reported_as_invalid(name, value, spelled):
   finding = _only(f"--{name}={value}")
   assert finding.kind == "invalid"
   assert finding.instead == (f"--{name}={spelled}" if spelled else "")
@@ -195,23 +195,23 @@ def test_a_value_that_xla_does_not_take_is_fatal(name, value, spelled):
   "text",
   [
     "--xla_gpu_enable_cudnn_fmha=true",  # It has no option.
-    "--xla_gpu_enable_nccl_clique_optimization=true",  # It does not set its.
+    "--xla_gpu_enable_nccl_clique_optimization=true",  # It sets nothing.
     "--xla_gpu_collective_inflation_factor=2",  # Nothing reads it.
   ],
 )
-def test_a_flag_that_xla_takes_and_ignores_is_dead(text):
+def test_a_flag_that_xla_accepts_and_ignores_is_reported_as_dead(text):
   assert _only(text).kind == "dead"
   assert not check.check(text).is_fatal
 
 
-def test_a_flag_that_ends_some_compiles_is_fatal_and_a_default_is_said():
+def test_flags_that_crash_compiles_are_fatal_and_defaults_are_reported():
   crash = _only("--xla_gpu_enable_analytical_latency_estimator=true")
   assert (crash.kind, crash.is_fatal) == ("crash", True)
   for text in (f"--{LEVEL}=4", "--xla_gpu_detect_nan=none"):
     assert _only(text).kind == "default"
 
 
-def test_false_is_told_from_unset_where_xla_decides():
+def test_false_differs_from_unset_where_xla_decides_the_default():
   flag = "--xla_gpu_enable_latency_hiding_scheduler"
   assert not check.check(f"{flag}=true").findings
   finding = _only(f"{flag}=false")
@@ -224,7 +224,7 @@ def test_false_is_told_from_unset_where_xla_decides():
   assert "on for Hopper and Blackwell" in finding.text
 
 
-def test_the_other_versions_name_is_given_in_this_ones():
+def test_a_flags_name_in_another_version_is_translated_to_this_one():
   if IS_NEW:
     finding = _only(f"--{OLD}=true")
     assert (finding.kind, finding.instead) == ("renamed", f"--{NEW}=on")
@@ -236,7 +236,7 @@ def test_the_other_versions_name_is_given_in_this_ones():
 # Several flags.
 
 
-def test_the_last_of_two_flags_wins():
+def test_earlier_flags_of_one_option_are_reported_as_duplicates():
   report = check.check(f"--{LEVEL}=1 --{LEVEL}=2 --{LEVEL}=2")
   assert [(f.flag, f.kind) for f in report.findings] == [
     (f"--{LEVEL}=1", "duplicate"),
@@ -245,13 +245,13 @@ def test_the_last_of_two_flags_wins():
   assert report.suggestion == f"--{LEVEL}=2"
 
 
-def test_flags_that_collect_are_no_duplicates():
+def test_repeated_flags_of_a_list_option_are_not_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
   assert check.check(text).findings == ()
   assert debug_options.under(text)["xla_disable_hlo_passes"] == "a,b"
 
 
-def test_a_default_that_acts_beside_another_flag_is_none():
+def test_a_default_that_changes_an_earlier_flag_has_no_finding():
   buffers = "--xla_gpu_enable_command_buffer="
   assert _only(f"{buffers}+FUSION").kind == "default"
   assert not check.check(f"{buffers}CUBLAS {buffers}+FUSION").findings
@@ -277,13 +277,13 @@ def test_two_names_of_one_option_are_duplicates():
     "--no-xla_gpu_enable_nccl_user_buffers",
   ],
 )
-def test_a_suggestion_repeats_no_default(default):
+def test_suggestions_leave_out_defaults(default):
   report = check.check(f"--{GATHER}=1 {default}")
   assert report.suggestion == f"--{GATHER}=1"
   assert not check.check(report.suggestion).findings
 
 
-def test_nothing_is_read_after_a_word_that_is_no_flag():
+def test_flags_after_a_word_that_is_not_a_flag_are_not_read():
   text = f"--{GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1 --{LEVEL}=2"
   report = check.check(text)
   word, flag = report.findings
@@ -292,7 +292,7 @@ def test_nothing_is_read_after_a_word_that_is_no_flag():
   assert (flag.flag, flag.kind) == ("--xla_unknown=1", "unknown")
   assert report.num_flags == 1
   assert not report.is_fatal
-  # What was valid is in the suggestion, with what is no flag apart.
+  # The suggestion has all valid flags, and the variable is separate.
   assert report.suggestion == f"--{GATHER}=1 --{LEVEL}=2"
   assert report.variables == {"NCCL_DEBUG": "INFO"}
 
@@ -333,7 +333,7 @@ _BOTH = f"--{LEVEL}=2 --{_TRITON}=false"
     (f"--{LEVEL}=2 $XLA_FLAGS --{_TRITON}=false", False),
   ],
 )
-def test_what_was_meant_is_suggested_whole(text, is_fatal):
+def test_mistyped_flags_get_a_complete_correction(text, is_fatal):
   report = check.check(text)
   assert report.suggestion == _BOTH
   assert report.is_fatal == is_fatal == probe.ask([text])[0].is_fatal
@@ -343,7 +343,7 @@ def test_what_was_meant_is_suggested_whole(text, is_fatal):
 
 
 @given(st.lists(_SOME_FLAGS, max_size=5))
-def test_flags_that_xla_reads_are_meant(flags):
+def test_flags_that_xla_reads_need_no_correction(flags):
   text = " ".join(flags)
   read, _ = syntax.parse(text)
   words = mend.words(text)
@@ -373,7 +373,7 @@ _MARKED = (
     max_size=4,
   )
 )
-def test_no_mark_loses_a_flag(marked):
+def test_corrections_of_mistyped_flags_lose_no_flag(marked):
   flags = [flag for flag, _, _ in marked]
   text = " ".join(
     mark.format(flag.removeprefix("--").replace("=", equals, 1))
@@ -384,7 +384,7 @@ def test_no_mark_loses_a_flag(marked):
 
 @settings(max_examples=200)
 @given(st.text("-\u2013xla_gu=1,'\"\\ \n$A[]", max_size=24))
-def test_any_text_is_words_in_its_order(text):
+def test_any_text_is_split_into_words_in_order(text):
   words = mend.words(text)
   ends = [0]
   for word in words:
@@ -393,7 +393,7 @@ def test_any_text_is_words_in_its_order(text):
     ends.append(word.at + len(word.written.split()[-1]))
 
 
-def test_a_path_that_is_not_here_is_told_and_kept(tmp_path):
+def test_an_absent_path_is_reported_and_kept_in_the_suggestion(tmp_path):
   name = "xla_gpu_pgle_profile_file_or_directory_path"
   for path in (tmp_path / "absent", "$HOME/profile"):
     report = check.check(f"--{name}={path}")
@@ -406,7 +406,7 @@ def test_a_path_that_is_not_here_is_told_and_kept(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["$HOME/dumps", "${OUT}/dumps", "~/dumps"])
-def test_a_path_that_xla_does_not_expand_is_told(path):
+def test_variables_and_tildes_in_a_path_are_reported(path):
   finding = _only(f"--xla_dump_to={path}")
   assert finding.text == "XLA does not expand variables or ~."
   found = check.check("--xla_dump_to=a --xla_dump_hlo_pass_re=spmd$").findings
@@ -417,7 +417,7 @@ _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 
-def test_a_flag_that_another_makes_void_is_a_contradiction():
+def test_early_starts_without_an_overlap_limit_are_a_contradiction():
   finding = _only(f"--{_EARLY}=true")
   assert finding.kind == "contradiction"
   assert f"--{_LIMIT}=2" in finding.text
@@ -439,7 +439,7 @@ def test_a_flag_that_another_makes_void_is_a_contradiction():
     ),
   ],
 )
-def test_a_flag_that_acts_only_with_another_is_told(alone, needed):
+def test_a_flag_without_a_flag_that_it_needs_is_a_contradiction(alone, needed):
   finding = _only(alone)
   assert finding.kind == "contradiction"
   assert finding.flag == alone.split()[0]
@@ -447,7 +447,7 @@ def test_a_flag_that_acts_only_with_another_is_told(alone, needed):
   assert "contradiction" not in kinds
 
 
-def test_pipelining_what_is_synchronous_is_a_contradiction():
+def test_pipelining_of_synchronous_collectives_is_a_contradiction():
   pipelined = f"--{NEW}=on" if IS_NEW else f"--{OLD}=true"
   off = "--xla_gpu_disable_async_collectives="
   for kind in ("allgather", "allcollectives"):
@@ -455,7 +455,7 @@ def test_pipelining_what_is_synchronous_is_a_contradiction():
   assert check.check(f"{pipelined} {off}allreduce").findings == ()
 
 
-def test_a_file_of_flags_is_followed(tmp_path):
+def test_a_file_of_flags_is_read_and_checked(tmp_path):
   path = tmp_path / "flags"
   path.write_text(f"--{LEVEL}=2\n--xla_unknown=1\n")
   assert _only(str(path)).flag == "--xla_unknown=1"
@@ -465,7 +465,7 @@ def test_a_file_of_flags_is_followed(tmp_path):
 
 
 @pytest.mark.parametrize("text", [" ", " \n"])
-def test_white_space_is_the_name_of_no_file(text):
+def test_white_space_is_refused_as_a_file_that_does_not_exist(text):
   # As of XLA_FLAGS="$A $B", where neither is set.
   finding = _only(text)
   assert "there is no such file. Unset" in finding.text
@@ -473,7 +473,7 @@ def test_white_space_is_the_name_of_no_file(text):
   assert check.merge(text, {}, {}).messages == ()
 
 
-# Of what JAX-Toolbox's rosetta/docs/GPU_performance.md lists.
+# From the list in JAX-Toolbox's rosetta/docs/GPU_performance.md.
 _JAX_TOOLBOX = """
 --xla_gpu_enable_async_collectives=true
 --xla_gpu_all_reduce_combine_threshold_bytes=51200
@@ -492,7 +492,7 @@ _JAX_TOOLBOX = """
 """
 
 
-def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
+def test_eight_flags_of_jax_toolboxs_guide_are_unknown_to_xla():
   report = check.check(_JAX_TOOLBOX)
   kinds = {
     finding.flag.partition("=")[0].removeprefix("--xla_gpu_"): finding.kind
@@ -513,7 +513,7 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
 
 @settings(max_examples=15)
 @given(st.lists(_SOME_FLAGS, max_size=5))
-def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
+def test_suggestions_set_the_same_options_in_no_more_flags(flags):
   report = check.check(" ".join(flags))
   assert _sets(report.suggestion) == _sets(" ".join(flags))
   assert len(syntax.parse(report.suggestion)[0]) <= len(flags)
@@ -522,14 +522,14 @@ def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
 
 
 @pytest.mark.parametrize("names", notes.RENAMES.items(), ids=lambda n: n[0])
-def test_a_version_has_one_of_an_options_two_names(names):
+def test_each_version_has_one_name_of_a_renamed_option(names):
   assert sum(debug_options.find(name) is not None for name in names) == 1
   for value in ("true", "false"):
     assert not isinstance(xla_options.translate(names[0], value), str)
 
 
 @pytest.mark.parametrize("name", notes.REMOVED)
-def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name):
+def test_xla_rejects_each_removed_flag_and_accepts_its_successor(name):
   note = notes.REMOVED[name]
   removed, *instead = probe.ask(
     [f"--{name}=true", *filter(None, note.instead.values())]
@@ -539,14 +539,14 @@ def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name):
 
 
 @pytest.mark.parametrize("name", notes.REMOVED)
-def test_a_removed_flag_is_told_with_the_version_that_lacks_it(name):
+def test_a_removed_flag_is_reported_with_the_version_that_lacks_it(name):
   note = notes.REMOVED[name]
   told = _only(f"--{name}=true").text
   assert f"by jaxlib {note.gone_by}. {note.text}" in told
 
 
 @pytest.mark.parametrize("name", [*notes.ADDED, *notes.REMOVED_SINCE])
-def test_a_flag_of_another_version_is_told_with_that_version(name):
+def test_a_flag_of_another_version_is_reported_with_that_version(name):
   since, version = notes.ADDED.get(name), debug_options.jaxlib_version()
   is_here = (version >= "0.12") == (since is not None)
   assert is_here == (debug_options.find(name) is not None)
@@ -558,7 +558,7 @@ def test_a_flag_of_another_version_is_told_with_that_version(name):
   assert f"jaxlib {since or (note and note.gone_by)}" in finding.text
 
 
-def test_slack_without_fencing_widens_nothing():
+def test_fencing_slack_has_no_effect_without_fencing():
   fencing = "xla_gpu_experimental_scheduler_memory_fencing"
   if debug_options.find(f"{fencing}_threshold_bytes") is None:
     pytest.skip("this jaxlib has no memory fencing")
@@ -567,7 +567,7 @@ def test_slack_without_fencing_widens_nothing():
   assert check.check(f"{slack} --{fencing}_threshold_bytes=0").findings == ()
 
 
-def test_a_kernel_that_xla_names_and_does_not_have_is_a_contradiction():
+def test_a_collective_kernel_that_xla_lacks_is_a_contradiction():
   if debug_options.find(xla_kernels.KERNELS) is None:
     pytest.skip("this jaxlib has no list of kernels")
   kinds = "COLLECTIVE_KERNEL_ALL_REDUCE", "COLLECTIVE_KERNEL_ALL_TO_ALL"
@@ -576,7 +576,7 @@ def test_a_kernel_that_xla_names_and_does_not_have_is_a_contradiction():
   assert "rejects every program" in finding.text
 
 
-def test_the_device_kernel_without_symmetric_buffers_does_nothing():
+def test_the_device_kernel_needs_symmetric_buffers():
   if debug_options.find(xla_kernels.ON_DEVICE) is None:
     pytest.skip("this jaxlib has no such kernel")
   alone = f"--{xla_kernels.ON_DEVICE}=true"
@@ -613,7 +613,7 @@ _FULL = {UNROLLING: "WHILE_LOOP_UNROLLING_FULL_UNROLL"}
     (_FULL, {"xla_gpu_enable_while_loop_double_buffering": True}),
   ],
 )
-def test_what_is_said_to_do_nothing_changes_no_schedule(
+def test_options_reported_as_without_effect_change_no_schedule(
   scheduled, fsdp_step, others, void
 ):
   without = scheduled(fsdp_step(), **others)
@@ -626,7 +626,7 @@ def test_what_is_said_to_do_nothing_changes_no_schedule(
 _merged = functools.partial(check.merge, nccl_env={})
 
 
-def test_the_plan_wins_and_each_flag_has_its_source():
+def test_a_plan_replaces_flags_of_the_environment_in_a_merge():
   merged = _merged(f"--{GATHER}=1 --{LEVEL}=2", {GATHER: 5})
   assert [(e.flag, e.source, e.replaces) for e in merged.entries] == [
     (f"--{LEVEL}=2", "environment", ()),
@@ -635,7 +635,7 @@ def test_the_plan_wins_and_each_flag_has_its_source():
   assert merged.xla_flags == f"--{LEVEL}=2 --{GATHER}=5"
 
 
-def test_a_plan_replaces_the_other_name_of_its_option():
+def test_a_plan_replaces_an_option_that_is_set_under_another_name():
   merged = _merged(f"--{OLD}=true", {NEW: "off"})
   (entry,) = merged.entries
   assert (entry.source, entry.replaces) == (
@@ -644,7 +644,7 @@ def test_a_plan_replaces_the_other_name_of_its_option():
   )
 
 
-def test_what_would_end_a_process_is_left_out_of_a_merge():
+def test_fatal_flags_are_left_out_of_a_merge_with_a_message():
   merged = _merged(
     f"--xla_gpu_graph_level=0 --{LEVEL}=2 NCCL_DEBUG=INFO", {"xla_none": 1}
   )
@@ -657,7 +657,9 @@ def test_what_would_end_a_process_is_left_out_of_a_merge():
 
 @settings(max_examples=10)
 @given(st.lists(_SOME_FLAGS, max_size=4), st.integers(0, 3))
-def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
+def test_merged_flags_equal_the_environments_followed_by_the_plans(
+  flags, level
+):
   text = " ".join(flags)
   merged = _merged(text, {LEVEL: level})
   assert _sets(merged.xla_flags) == _sets(f"{text} --{LEVEL}={level}")

@@ -43,7 +43,7 @@ from lagom_xla.tuner import tuner
     ),
   ],
 )
-def test_options_of_jit_that_are_refused_are_told_with_what_to_write(
+def test_refused_options_of_jit_are_reported_with_a_correction(
   tmp_path, name, value, reason, instead
 ):
   with pytest.raises(errors.TargetError) as error:
@@ -53,7 +53,7 @@ def test_options_of_jit_that_are_refused_are_told_with_what_to_write(
   assert "Traceback" not in said and "train.py:2" in said
 
 
-def test_an_option_that_jit_cannot_hash_is_told_with_its_line(tmp_path):
+def test_an_unhashable_option_of_jit_is_reported_with_its_line(tmp_path):
   target = _target(tmp_path, "xla_gpu_enable_command_buffer", "[1]")
   # In a process of its own: JAX frees the function that it could not make, and
   # loses its list of the functions whose caches jax.clear_caches() clears.

@@ -50,7 +50,7 @@ def _change(
     ),
   ],
 )
-def test_what_becomes_of_the_flags_of_a_launcher_is_known(
+def test_a_program_that_drops_or_keeps_a_launchers_flags_is_detected(
   tmp_path, monkeypatch, there, does, text
 ):
   monkeypatch.setenv("XLA_FLAGS", there)
@@ -63,7 +63,7 @@ def test_what_becomes_of_the_flags_of_a_launcher_is_known(
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_program_may_remove_the_flags_of_a_launcher(
+def test_a_program_that_removes_a_launchers_flags_is_detected(
   tmp_path, monkeypatch, there
 ):
   monkeypatch.setenv("XLA_FLAGS", _OURS)
@@ -79,15 +79,17 @@ def test_a_program_may_remove_the_flags_of_a_launcher(
   assert _change(tmp_path, monkeypatch, text).does == "keeps"
 
 
-def test_a_program_may_yield_to_the_flags_of_a_launcher(tmp_path, monkeypatch):
-  monkeypatch.setenv("XLA_FLAGS", "")  # To have it back.
+def test_a_program_that_yields_to_a_launchers_flags_is_detected(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setenv("XLA_FLAGS", "")  # So that monkeypatch restores it.
   monkeypatch.delenv("XLA_FLAGS")
   text = f"os.environ.setdefault('XLA_FLAGS', '{_OURS}')"
   own = _change(tmp_path, monkeypatch, text)
   assert "its own flags, under which the plan was made" in own.about([_NAME])
 
 
-def test_flags_that_would_end_the_process_are_an_error_of_their_line(
+def test_fatal_flags_that_a_program_sets_are_an_error_and_put_back(
   tmp_path, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/dumps")
@@ -98,7 +100,9 @@ def test_flags_that_would_end_the_process_are_an_error_of_their_line(
   assert os.environ["XLA_FLAGS"] == "--xla_dump_to=/dumps"
 
 
-def test_flags_that_xla_does_not_read_any_more_are_put_back(monkeypatch, h100s):
+def test_flags_set_after_xla_has_read_them_are_put_back_with_a_warning(
+  monkeypatch, h100s
+):
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/dumps")
   with pytest.warns(RuntimeWarning, match="after XLA has read it"):
     with own_flags.watched() as found:
@@ -107,7 +111,7 @@ def test_flags_that_xla_does_not_read_any_more_are_put_back(monkeypatch, h100s):
   assert os.environ["XLA_FLAGS"] == "--xla_dump_to=/dumps"
 
 
-def test_dumps_that_come_too_late_are_put_back_without_a_word(
+def test_dump_flags_that_are_set_too_late_are_put_back_silently(
   monkeypatch, h100s, recwarn
 ):
   monkeypatch.delenv("XLA_FLAGS", raising=False)

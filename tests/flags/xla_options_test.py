@@ -47,7 +47,7 @@ def test_an_option_has_a_type_and_a_default():
   assert option("xla_gpu_enable_triton_gemm").default is True
 
 
-def test_enums_and_lists_of_them_have_the_names_of_their_values():
+def test_enum_options_and_lists_of_enums_have_value_names():
   unrolling, buffers = option(UNROLLING), option(BUFFERS)
   assert "WHILE_LOOP_UNROLLING_FULL_UNROLL" in unrolling.enum_values
   assert unrolling.default == "WHILE_LOOP_UNROLLING_AUTO_UNROLL"
@@ -55,7 +55,7 @@ def test_enums_and_lists_of_them_have_the_names_of_their_values():
   assert set(buffers.default.split(",")) <= set(buffers.enum_values)
 
 
-def test_compiling_takes_every_default():
+def test_xla_compiles_with_every_default_given_explicitly():
   options = debug_options.options().values()
   scalars = {o.name: o.default for o in options if o.is_scalar}
   unset = [n for n, v in scalars.items() if v == debug_options.UNSET]
@@ -63,7 +63,7 @@ def test_compiling_takes_every_default():
   _compile_with({n: v for n, v in scalars.items() if n not in unset})
 
 
-def test_a_jaxlib_that_hides_its_options_says_so_once(monkeypatch):
+def test_unreadable_options_of_jaxlib_are_reported_once(monkeypatch):
   monkeypatch.setattr(debug_options, "_FILE", "xla/hidden.proto")
   debug_options._pool.cache_clear()
   debug_options.options.cache_clear()
@@ -94,14 +94,14 @@ def _file(
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_a_description_is_found_among_other_bytes(before, after):
+def test_an_embedded_descriptor_is_found_among_other_bytes(before, after):
   file = _file("a.proto")
   # A linker puts zeros between objects.
   data = before + file.SerializeToString() + b"\0" + after
   assert debug_options.find_proto(data, "a.proto") == file
 
 
-def test_the_name_of_a_file_is_not_its_description(tmp_path):
+def test_a_file_name_in_an_import_is_not_taken_for_its_descriptor(tmp_path):
   first, second = _file("a.proto", imported="b.proto"), _file("b.proto")
   library = tmp_path / "library.so"
   # The name stands in the import before it stands in the file itself.
@@ -112,13 +112,13 @@ def test_the_name_of_a_file_is_not_its_description(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 10])
-def test_a_description_that_is_cut_off_is_not_found(keep):
+def test_a_truncated_descriptor_is_not_found(keep):
   data = _file("a.proto").SerializeToString()[:keep]
   with pytest.raises(debug_options.NotEmbeddedError, match=r"a\.proto"):
     debug_options.find_proto(data, "a.proto")
 
 
-def test_an_option_is_translated_to_the_name_that_this_version_has():
+def test_an_option_is_translated_to_its_name_in_this_version():
   if IS_NEW:
     expected = (NEW, "COLLECTIVE_PIPELINING_MODE_ON")
     assert xla_options.translate(OLD, True) == expected
@@ -138,7 +138,7 @@ def test_an_option_is_translated_to_the_name_that_this_version_has():
   assert other in message and next(iter(fitted.options)) in message
 
 
-def test_what_this_version_lacks_is_left_out_with_a_message():
+def test_options_that_this_version_lacks_are_left_out_with_a_message():
   fitted = xla_options.fit(
     {GATHER: "1", "xla_gpu_graph_level": 0, "xla_gpu_autotune_level": "x"}
   )
@@ -171,7 +171,7 @@ def test_a_misspelled_option_is_recognized():
     (OLD, True),
   ],
 )
-def test_a_flag_sets_what_compiling_with_the_option_would(name, value):
+def test_a_flag_sets_the_same_value_as_the_compiler_option(name, value):
   ((fitted, expected),) = xla_options.fit({name: value}).options.items()
   found = debug_options.under(xla_options.xla_flags({name: value}))[fitted]
   if isinstance(expected, float):
@@ -179,7 +179,7 @@ def test_a_flag_sets_what_compiling_with_the_option_would(name, value):
   assert found == expected != option(fitted).default
 
 
-def test_no_flag_is_made_that_would_end_a_process():
+def test_options_that_are_fatal_as_flags_are_left_out():
   flags = xla_options.flags({GATHER: 5, "xla_enable_dumping": False, "no": 1})
   assert list(map(str, flags.flags)) == [f"--{GATHER}=5"]
   assert any("xla_enable_dumping was left out" in m for m in flags.messages)
@@ -204,10 +204,10 @@ def test_no_flag_is_made_that_would_end_a_process():
     ("xla_gpu_auto_spmd_partitioning_memory_budget_ratio", 2, 2.0),
   ],
 )
-def test_a_clear_value_is_taken_and_compiles(name, value, converted):
+def test_an_unambiguous_value_is_converted_and_compiles(name, value, converted):
   found = xla_options.convert(option(name), value)
   assert (found, type(found)) == (converted, type(converted))
-  if name != "xla_dump_to":  # It would.
+  if name != "xla_dump_to":  # That would write dumps.
     _compile_with({name: found})
 
 
@@ -226,7 +226,7 @@ def test_a_clear_value_is_taken_and_compiles(name, value, converted):
     ("xla_gpu_auto_spmd_partitioning_memory_budget_ratio", "x", "a number"),
   ],
 )
-def test_any_other_value_is_refused_with_the_rule(name, value, rule):
+def test_an_invalid_value_is_refused_with_the_rule(name, value, rule):
   with pytest.raises(xla_options.ValueRuleError) as error:
     xla_options.convert(option(name), value)
   assert f"{name} cannot be " in str(error.value)
