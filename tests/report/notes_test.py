@@ -64,7 +64,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
   return str(file)
 
 
-def _said(*arguments: str) -> str:
+def _output(*arguments: str) -> str:
   outcome = run("inspect", *arguments, "--cluster=1x1xh100")
   assert outcome.status == 0
   return " ".join(outcome.out.split())
@@ -89,15 +89,15 @@ def _at(step: str) -> str:
     ("transforms", "1 library call", [": fft"]),
   ],
 )
-def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
+def test_library_calls_of_unknown_work_are_named_with_their_lines(
   steps: str, tmp_path: pathlib.Path, step: str, num: str, called: list[str]
 ) -> None:
   page = tmp_path / "page.html"
-  said = _said(f"{steps}:{step}", f"--report={page}")
+  said = _output(f"{steps}:{step}", f"--report={page}")
   for text in (said, page.read_text()):
     assert f"only the bytes of {num} " in text
     assert all(f"{name} {_at(step)}" in text for name in called)
-  printed = json.loads(_said(f"{steps}:{step}", "--format=json"))
+  printed = json.loads(_output(f"{steps}:{step}", "--format=json"))
   told = {*printed["calls_of_unknown_work"].values()}
   assert all(name.removeprefix(": ") in told for name in filter(None, called))
 
@@ -111,14 +111,14 @@ def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
       "XLA gives no trip count for these loops; they count once: while",
     ),
     ("repeats", ""),
-    # Sorts take about what their bytes do.
+    # A sort takes about the time of its bytes.
     ("sorts", ""),
   ],
 )
-def test_what_is_known_only_at_run_time_is_named_with_its_line(
+def test_branches_and_trip_counts_unknown_at_compile_time_are_named(
   steps: str, step: str, note: str
 ) -> None:
-  said = _said(f"{steps}:{step}")
+  said = _output(f"{steps}:{step}")
   assert note in said
   assert ("Note: " in said) == bool(note)
   assert not note or f"{_at(step)}." in said
@@ -136,16 +136,16 @@ ENTRY main {
 
 
 @pytest.mark.parametrize("config", ["", ', backend_config={"gemm":{}}'])
-def test_text_that_is_printed_without_configs_says_what_is_missing(
+def test_hlo_text_without_backend_configs_gets_a_note_on_matmuls(
   tmp_path: pathlib.Path, config: str
 ) -> None:
   file = tmp_path / "step.hlo"
   file.write_text(_WITHOUT_CONFIG.replace("CONFIG", config))
   said = "and with it matmuls in library calls: the real step may"
-  assert (said in _said(str(file))) == (not config)
+  assert (said in _output(str(file))) == (not config)
 
 
-def test_a_product_that_its_shapes_tell_is_not_missing(
+def test_a_matmul_that_is_known_from_its_shapes_gets_no_note(
   tmp_path: pathlib.Path,
 ) -> None:
   file = tmp_path / "step.hlo"
@@ -159,4 +159,4 @@ ENTRY main {
     custom_call_target="__cudnn$blockScaledDot"
 }
 """)
-  assert "lacks" not in _said(str(file))
+  assert "lacks" not in _output(str(file))

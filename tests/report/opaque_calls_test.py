@@ -52,7 +52,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
   return str(file)
 
 
-def _said(command: str, *arguments: str, cluster: str = "1x8xh100") -> str:
+def _output(command: str, *arguments: str, cluster: str = "1x8xh100") -> str:
   outcome = run(command, *arguments, f"--cluster={cluster}")
   assert outcome.status == 0, outcome.err
   return " ".join(outcome.out.split())
@@ -62,51 +62,53 @@ def _said(command: str, *arguments: str, cluster: str = "1x8xh100") -> str:
   ("step", "target"),
   [("transforms", "pfft3d"), ("dispatches", "te_ep_dispatch_ffi")],
 )
-def test_a_call_of_a_step_of_several_devices_may_hold_collectives(
+def test_an_opaque_call_of_several_devices_may_hold_collectives(
   steps: str, tmp_path: pathlib.Path, step: str, target: str
 ) -> None:
   page = tmp_path / "page.html"
-  said = _said("inspect", f"{steps}:{step}", f"--report={page}")
+  said = _output("inspect", f"{steps}:{step}", f"--report={page}")
   assert f"has no visible collective, but {target} may hold some" in said
   assert "has no collective to overlap" not in said
   assert "9 times in 10" not in said and "ms at least " in said
   for text in (said, page.read_text()):
     assert "1 library call may communicate between devices" in text
   assert "or more: some calls are unknown" in page.read_text()
-  explained = _said("explain", f"{steps}:{step}")
+  explained = _output("explain", f"{steps}:{step}")
   assert f"but {target} may communicate" in explained
-  printed = json.loads(_said("inspect", f"{steps}:{step}", "--format=json"))
+  printed = json.loads(_output("inspect", f"{steps}:{step}", "--format=json"))
   assert [*printed["calls_that_may_communicate"].values()] == [target]
 
 
-def test_collectives_that_are_seen_beside_such_a_call_are_said_to_be_some(
+def test_collectives_visible_with_an_opaque_call_are_called_visible(
   steps: str,
 ) -> None:
-  said = _said("inspect", f"{steps}:transforms_and_sums")
+  said = _output("inspect", f"{steps}:transforms_and_sums")
   assert "visible collectives cost" in said
   assert "pfft3d may hold others" in said
-  explained = _said("explain", f"{steps}:transforms_and_sums")
+  explained = _output("explain", f"{steps}:transforms_and_sums")
   assert "pfft3d may contain other collectives" in explained
 
 
-def test_a_call_that_works_on_one_device_leaves_the_verdict_firm(
+def test_a_call_known_to_be_local_keeps_the_verdict_definite(
   steps: str,
 ) -> None:
-  said = _said("inspect", f"{steps}:normalizes")
+  said = _output("inspect", f"{steps}:normalizes")
   assert "has no collective to overlap" in said
   assert "9 times in 10 between" in said
   assert "Note: " not in said
 
 
-def test_a_call_of_unknown_work_opens_the_range_alone(steps: str) -> None:
-  said = _said("inspect", f"{steps}:factors")
+def test_a_local_call_of_unknown_work_only_opens_the_time_range(
+  steps: str,
+) -> None:
+  said = _output("inspect", f"{steps}:factors")
   assert "has no collective to overlap" in said
   assert "ms at least " in said
   assert "may communicate" not in said
 
 
-def test_a_step_of_one_device_communicates_with_none(steps: str) -> None:
-  said = _said("inspect", f"{steps}:transforms", cluster="1x1xh100")
+def test_an_opaque_call_on_one_device_holds_no_collectives(steps: str) -> None:
+  said = _output("inspect", f"{steps}:transforms", cluster="1x1xh100")
   assert "has no collective to overlap" in said
   assert "may communicate" not in said
 
@@ -121,7 +123,7 @@ _SCHEDULED = f"""
 """
 
 
-def test_replicas_may_communicate_as_partitions_do(
+def test_an_opaque_call_of_replicas_may_hold_collectives(
   tmp_path: pathlib.Path,
 ) -> None:
   module = tmp_path / "step.hlo"
@@ -131,19 +133,19 @@ def test_replicas_may_communicate_as_partitions_do(
     ROOT y = f32[4096] custom-call(x), custom_call_target="mpi_allreduce_ffi"
   """
   module.write_text(hlo_text.text(body, header=header))
-  assert "mpi_allreduce_ffi may hold some" in _said("inspect", str(module))
+  assert "mpi_allreduce_ffi may hold some" in _output("inspect", str(module))
 
 
-def test_a_plan_and_a_comparison_keep_the_range_open(
+def test_an_open_time_range_stays_open_in_plans_and_comparisons(
   tmp_path: pathlib.Path,
 ) -> None:
   module, plan = tmp_path / "step.hlo", tmp_path / "plan"
   module.write_text(hlo_text.text(_SCHEDULED))
-  said = _said("tune", str(module), f"--out={plan}")
+  said = _output("tune", str(module), f"--out={plan}")
   assert "ms at least " in said
   known = json.loads((plan / "plan.json").read_text())["prediction"]
   assert known["default_range_us"]["is_open"]
   assert not known["xla_gain_us"]["is_open"]
-  assert "ms at least " in _said("verify", str(plan), str(module))
+  assert "ms at least " in _output("verify", str(plan), str(module))
   compared = run("whatif", str(module), "--cluster=1x8xh100", "--search=none")
   assert "?" in compared.out

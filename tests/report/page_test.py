@@ -38,7 +38,7 @@ from pages import Tuned
 import simulated_run
 import xspace_text
 
-# As a module of 170,000 instructions has them.
+# As many as in a module of 170,000 instructions.
 _NUM_KERNELS = 60_000
 
 
@@ -51,12 +51,12 @@ def _processes(trace: pathlib.Path) -> list[str]:
   return [e["args"]["name"] for e in events if e["name"] == "process_name"]
 
 
-def test_the_verdict_comes_first_and_has_the_times_of_the_timelines(
+def test_the_page_begins_with_the_verdict_and_its_predicted_times(
   tuned_page: Tuned,
 ) -> None:
   page = tuned_page.parsed
   assert list(page.text)[:2] == ["", "verdict"]
-  # It names no address of the network.
+  # The page needs no network.
   assert page.addresses == ["data:,"]
   assert "default-src 'none'" in tuned_page.page.read_text()
   predicted = tuned_page.report["predicted"]
@@ -69,7 +69,9 @@ def test_the_verdict_comes_first_and_has_the_times_of_the_timelines(
   assert f"{before_us / 1e3:.2f} ms" in page.text["verdict"]
 
 
-def test_the_sections_tell_the_whole_plan(tuned_page: Tuned) -> None:
+def test_the_page_has_all_settings_candidates_and_overlaps(
+  tuned_page: Tuned,
+) -> None:
   text, tuning = tuned_page.parsed.text, tuned_page.report
   plan = tuning["plan"]
   assert plan["xla"]["options"]
@@ -89,7 +91,9 @@ def test_the_sections_tell_the_whole_plan(tuned_page: Tuned) -> None:
   assert "steps.py:" in text["overlaps"]
 
 
-def test_what_is_drawn_adds_up_to_the_timelines(tuned_page: Tuned) -> None:
+def test_drawn_slices_add_up_to_the_predicted_timelines(
+  tuned_page: Tuned,
+) -> None:
   pictures = json.loads(tuned_page.parsed.scripts["drawn"])
   assert [picture["name"] for picture in pictures] == ["before", "after"]
   parts = ("kernel_us", "slowdown_us", "wait_us")
@@ -108,7 +112,7 @@ def test_what_is_drawn_adds_up_to_the_timelines(tuned_page: Tuned) -> None:
       assert drawn_us == pytest.approx(us, abs=rounding_us)
 
 
-def test_a_plans_page_is_made_again_without_compiling(
+def test_the_page_of_a_plan_is_recreated_without_compiling(
   tuned_page: Tuned, tmp_path: pathlib.Path
 ) -> None:
   again = tmp_path / "again.html"
@@ -119,12 +123,12 @@ def test_a_plans_page_is_made_again_without_compiling(
   assert again.read_text() == tuned_page.page.read_text()
   names = ["before (predicted)", "after (predicted)"]
   assert _processes(tuned_page.trace) == names
-  # And the plan beside the report can be replaced.
+  # The plan's folder can still be replaced.
   assert (tuned_page.folder / report.NAME).is_file()
   files.check(tuned_page.folder)
 
 
-def test_a_report_as_json_is_its_page_and_follows_its_published_schema(
+def test_json_of_a_report_equals_its_page_and_follows_the_schema(
   tuned_page: Tuned,
 ) -> None:
   out = run("report", str(tuned_page.folder), "--format=json").out
@@ -138,7 +142,7 @@ def test_a_report_as_json_is_its_page_and_follows_its_published_schema(
     jsonschema.Draft202012Validator(schema).validate(printed)
 
 
-def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
+def test_missing_plotly_is_reported_before_any_work(
   tmp_path: pathlib.Path,
 ) -> None:
   with mock.patch.dict(sys.modules, {"plotly": None}):
@@ -156,7 +160,7 @@ def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
   ],
 )
 @pytest.mark.parametrize("option", ["--report", "--trace"])
-def test_a_page_that_cannot_be_written_is_refused_before_any_work(
+def test_an_unwritable_page_or_trace_is_refused_before_any_work(
   option: str, name: str, reason: str
 ) -> None:
   outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
@@ -164,7 +168,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
   assert outcome.err == f"lagom-xla: Cannot write {name}: {reason}.\n"
 
 
-def test_a_page_that_does_not_fit_leaves_the_one_before(
+def test_a_page_that_does_not_fit_on_disk_keeps_the_earlier_page(
   tmp_path: pathlib.Path,
 ) -> None:
   pytest.importorskip("plotly")
@@ -181,7 +185,7 @@ def test_a_page_that_does_not_fit_leaves_the_one_before(
   assert sorted(tmp_path.iterdir()) == files
 
 
-def test_with_a_profile_what_was_measured_is_shown_too(
+def test_measured_steps_of_a_profile_are_on_the_page_and_in_the_trace(
   fsdp_scan: hlo.Module, tmp_path: pathlib.Path
 ) -> None:
   pytest.importorskip("plotly")
@@ -207,14 +211,14 @@ def test_with_a_profile_what_was_measured_is_shown_too(
   assert predicted == "step (predicted from measured costs)"
   devices = ["measured: host GPU:0", "measured: host GPU:1"]
   assert [name.split(",")[0] for name in gpus] == devices
-  # A profile alone has the same.
+  # The profile command writes the same.
   outcome = run("profile", str(profile), f"--trace={trace}")
   assert (outcome.status, outcome.err) == (0, "")
   assert outcome.out.endswith(f"\nWrote {trace}\n")
   assert _processes(trace) == gpus
 
 
-def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
+def test_many_slices_are_merged_when_drawn_without_losing_time() -> None:
   slices, now_us = [], 0.0
   for index in range(_NUM_KERNELS):
     end_us = now_us + (300.0 if index % 7 == 0 else 5.0)
@@ -250,7 +254,7 @@ def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
   assert drawn_us == pytest.approx(long_step.step_us)
 
 
-def test_a_single_trip_like_the_one_before_is_drawn_as_that_one() -> None:
+def test_a_single_folded_trip_is_drawn_like_the_trip_before_it() -> None:
   def slices(
     kind: str, begin_us: float, end_us: float, stream: str = recorder.COMPUTE
   ) -> recorder.Slice:
@@ -264,7 +268,7 @@ def test_a_single_trip_like_the_one_before_is_drawn_as_that_one() -> None:
       num_trips=num_trips,
     )
 
-  # A trip of 10 us, into which a collective from before it reaches.
+  # A trip of 10 us; a collective from before extends into it.
   recorded = recorder.Recording(
     step_time_us=25.0,
     slices=(
@@ -303,7 +307,7 @@ def _page(data: report.Report, **changes: Any) -> Page:
   return Page(report.html(dataclasses.replace(data, **changes)))
 
 
-def test_all_commands_for_a_plan_stand_before_the_notes(
+def test_all_commands_of_a_plan_precede_the_notes(
   inspected: report.Report,
 ) -> None:
   setting = report.Setting(name="program", value="strands", sentence="Alone.")
@@ -336,7 +340,7 @@ def test_all_commands_for_a_plan_stand_before_the_notes(
     ("1 -- or 2 -> <3>", "1 -- or 2 -&gt; &lt;3&gt;"),
   ],
 )
-def test_flags_are_code_and_several_are_a_list(
+def test_flags_in_notes_are_code_and_several_are_listed(
   inspected: report.Report, note: str, html: str
 ) -> None:
   pytest.importorskip("plotly")
@@ -344,7 +348,7 @@ def test_flags_are_code_and_several_are_a_list(
   assert f'<p class="faint">{html}</p>' in report.html(noted)
 
 
-def test_a_plan_that_sets_nothing_is_a_step_without_an_after(
+def test_the_page_of_a_plan_that_sets_nothing_shows_only_today(
   tmp_path: pathlib.Path,
 ) -> None:
   pytest.importorskip("plotly")
@@ -361,7 +365,7 @@ def test_a_plan_that_sets_nothing_is_a_step_without_an_after(
   assert "tried" in page.text
 
 
-def test_the_next_commands_of_a_page_name_what_it_is_of(
+def test_the_next_commands_of_a_page_name_its_target_or_plan(
   tmp_path: pathlib.Path,
 ) -> None:
   pytest.importorskip("plotly")
@@ -395,7 +399,7 @@ def test_times_with_nccl_settings_are_shown_where_they_differ(
   assert ("were not searched (-)" in told) == differ
 
 
-def test_slowdowns_are_told_in_the_same_words_everywhere(
+def test_slowdowns_have_the_same_words_in_the_terminal_and_on_the_page(
   fsdp_scan: hlo.Module, inspected: report.Report, tmp_path: pathlib.Path
 ) -> None:
   module = tmp_path / "step.hlo.pb"
@@ -411,7 +415,9 @@ def test_slowdowns_are_told_in_the_same_words_everywhere(
   assert "slowed by" in text["overlaps"]
 
 
-def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:
+def test_markup_in_names_of_a_module_is_escaped_on_the_page(
+  inspected: report.Report,
+) -> None:
   pytest.importorskip("plotly")
   (picture,) = inspected.pictures
   label = dataclasses.replace(picture.labels[0], name="</script><i>")
@@ -425,7 +431,7 @@ def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:
   assert "</script><b>step</b> on" in page.text["verdict"]
 
 
-def test_a_loop_is_drawn_trip_by_trip_until_trips_are_alike(
+def test_the_detailed_trip_of_a_loop_is_as_long_as_folded_trips(
   inspected: report.Report,
 ) -> None:
   (picture,) = inspected.pictures
@@ -455,7 +461,7 @@ def test_a_browser_opens_the_page_without_errors_or_requests(
   assert chromium.evaluate("document.querySelectorAll('.bars path').length") > 9
 
 
-def test_hovering_tells_what_a_slice_is(
+def test_hovering_over_a_slice_shows_its_name_and_time(
   chromium: browser.Browser, tuned_page: Tuned
 ) -> None:
   longest = """(() => {
@@ -480,7 +486,7 @@ def test_hovering_tells_what_a_slice_is(
   assert " ms" in text
 
 
-def test_zooming_in_draws_apart_what_was_drawn_together(
+def test_zoom_buttons_narrow_and_reset_the_drawn_range(
   chromium: browser.Browser,
 ) -> None:
   def of_range() -> float:
@@ -505,7 +511,7 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
     assert chromium.errors == []
 
 
-def test_rows_have_whole_labels_and_one_trip_ends_at_its_borders(
+def test_row_labels_are_complete_and_the_detail_is_exactly_one_trip(
   chromium: browser.Browser, inspected: report.Report, tmp_path: pathlib.Path
 ) -> None:
   (picture,) = inspected.pictures

@@ -55,7 +55,7 @@ def _encloses(slice_: trace_lib.Event, flow: trace_lib.Event) -> bool:
 
 
 @given(program=replay_parts.programs())
-def test_a_trace_has_what_a_recording_has(
+def test_a_trace_has_all_streams_flows_and_counters_of_a_recording(
   program: program_lib.Program,
 ) -> None:
   recorded = recorder.record(program, replay_parts.costs(wait_us=3.0))
@@ -93,7 +93,7 @@ def step(fsdp_scan: hlo.Module) -> step_lib.Step:
   return step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
 
 
-def test_a_collective_of_a_compiled_step_tells_its_bytes_and_source_line(
+def test_collectives_in_a_trace_have_their_bytes_and_source_lines(
   step: step_lib.Step,
 ) -> None:
   events = trace_lib.predicted(1, "before", step, step.default).events
@@ -126,7 +126,7 @@ def test_a_trace_is_written_as_one_json_object(
     trace_lib.write(tmp_path, [])
 
 
-def test_measured_steps_are_a_process_for_each_gpu(
+def test_measured_steps_have_one_process_for_each_gpu(
   fsdp_scan: hlo.Module,
 ) -> None:
   run = simulated_run.Run(

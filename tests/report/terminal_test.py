@@ -58,7 +58,7 @@ def _section(draw: st.DrawFn) -> layout.Section:
 
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(_section(), min_size=1, max_size=6))
-def test_all_heads_are_shown_and_what_is_left_out_is_counted(
+def test_all_heads_are_shown_and_omitted_items_are_counted(
   sections: list[layout.Section],
 ) -> None:
   shown = layout.fitted(sections)
@@ -105,7 +105,7 @@ def _fits(outcome: Outcome) -> bool:
   return len(lines) <= layout.NUM_LINES
 
 
-def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
+def test_an_inspection_begins_with_the_cost_of_collectives(
   h100s: list[jax.Device], tmp_path: pathlib.Path
 ) -> None:
   step = write_steps(tmp_path)
@@ -126,7 +126,7 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   assert re.search(r"(?m)^  steps\.py:\d+ *$", whole.out)
 
 
-def test_a_collective_without_a_source_line_is_told_in_a_whole_sentence(
+def test_a_collective_without_a_source_line_is_named_by_its_array(
   h100s: list[jax.Device], tmp_path: pathlib.Path
 ) -> None:
   steps: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def test_a_collective_without_a_source_line_is_told_in_a_whole_sentence(
   assert re.search(r"all-gather-start: parameter w\S* f32\[[\d,]+\]\. \d", said)
 
 
-def test_where_nothing_can_be_gained_the_first_line_says_so(
+def test_a_tuning_without_gains_begins_with_nothing_to_set(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.chdir(tmp_path)
@@ -181,7 +181,7 @@ def tuning() -> tuning_lib.Tuning:
 
 
 @pytest.mark.parametrize("width", [80, 110])
-def test_no_name_of_an_option_or_a_collective_is_cut_off(
+def test_names_of_options_and_collectives_are_not_truncated(
   tuning: tuning_lib.Tuning, width: int
 ) -> None:
   stream = io.StringIO()
@@ -196,7 +196,7 @@ def test_no_name_of_an_option_or_a_collective_is_cut_off(
   assert all(name.removeprefix("xla_gpu_") in joined for name in _OPTIONS)
 
 
-def test_columns_that_are_told_hold_where_the_result_is_no_terminal(
+def test_the_columns_variable_sets_the_width_of_redirected_output(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.delenv("COLUMNS", raising=False)
@@ -226,7 +226,7 @@ def _shown(tuning: tuning_lib.Tuning, *, is_verbose: bool = False) -> str:
     (f"--{arm_steps.DOUBLED}=true", "without XLA_FLAGS"),
   ],
 )
-def test_all_arms_are_legible_in_a_terminal_of_80_columns(
+def test_every_arm_has_one_complete_row_in_80_columns(
   monkeypatch, xla_flags, shown
 ):
   monkeypatch.setenv("XLA_FLAGS", xla_flags)
@@ -234,7 +234,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   search = joint.search(arm_steps.target(arm_steps.DOUBLED), arms=arms)
   table = _text(tables.arms(search), width=80)
   lines = [line.rstrip() for line in table.splitlines()]
-  # A title, a head, what "-" is, and no row that takes two lines.
+  # A title, a head, the meaning of "-", and one line for each row.
   assert len(lines) == 3 + 1 + len(arms) + 1
   assert any(shown in line for line in lines)
   for arm in arms:
@@ -247,7 +247,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
     assert ("fastest" in line) == (found is search.fastest_arm)
 
 
-def test_a_tuning_tells_its_arms_and_what_is_left_out_of_them():
+def test_a_tuning_lists_its_arms_and_their_omitted_options():
   tuning = tuner.tune(arm_steps.target("xla_a"))
   said = "xla_gpu_enable_triton_gemm is left out"
   assert said in _shown(tuning, is_verbose=True)
@@ -256,7 +256,7 @@ def test_a_tuning_tells_its_arms_and_what_is_left_out_of_them():
   assert all(arm["step_time_us"] > 0 for arm in printed)
 
 
-def test_candidates_are_told_by_what_differs_from_an_arm():
+def test_candidates_are_named_by_their_differences_from_an_arm():
   arms = (arm_steps.arm("recipe", xla_a=1, xla_b=1, xla_c=1),)
   search = joint.search(arm_steps.target("xla_a"), arms=arms)
   default = search.default
@@ -276,7 +276,7 @@ def formed() -> tuning_lib.Tuning:
   return tuner.tune(formed_target.target(lambda config: 2**30), in_process=True)
 
 
-def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(formed):
+def test_the_effect_of_a_form_has_its_rewrite_and_exposed_time(formed):
   (effect,) = (e for e in formed.effects if e.knob == "program")
   assert effect.value == "strands rotated"
   assert effect.evidence.startswith("Two loops became one; ")
@@ -289,7 +289,7 @@ def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(formed):
   assert verified.planned_us < verified.default_us
 
 
-def test_each_form_is_in_the_report_with_its_time_or_why_not(formed):
+def test_each_form_is_listed_with_its_time_or_why_it_was_refused(formed):
   table = _text(tables.candidates(formed))
   best_ms = f"{formed.kept.tuned.step_time_us / 1e3:,.2f}"
   for form, said, is_best in (
@@ -303,7 +303,7 @@ def test_each_form_is_in_the_report_with_its_time_or_why_not(formed):
     assert any(best_ms in line for line in lines) == is_best
 
 
-def test_strands_that_are_left_out_are_explained(formed):
+def test_a_note_explains_why_strands_were_not_kept(formed):
   assert not notes.strands(formed)
   as_written = dataclasses.replace(formed.plan, xla=config_lib.DEFAULT)
   without = dataclasses.replace(
@@ -336,7 +336,7 @@ def test_strands_that_are_left_out_are_explained(formed):
     assert re.search(why + "$", notes.strands(tuning))
 
 
-def test_json_has_the_form_of_each_candidate_and_what_became_of_it(formed):
+def test_json_has_the_form_of_each_candidate_and_its_outcome(formed):
   printed = validation.write(results.tuning(formed))
   check_schema("tune", printed)
   entries = printed["candidates"]
