@@ -124,7 +124,7 @@ def pinned(h100s: Any) -> step_lib.Step:
 
 
 @pytest.mark.parametrize("is_flat", [False, True])
-def test_unpinned_activations_are_told_with_the_line_and_what_a_pin_gains(
+def test_unpinned_activations_are_reported_with_line_and_gain(
   h100s: Any, pinned: step_lib.Step, is_flat: bool
 ) -> None:
   step, (advice,) = _read(_lowered(h100s, is_pinned=False, is_flat=is_flat))
@@ -142,19 +142,19 @@ def test_unpinned_activations_are_told_with_the_line_and_what_a_pin_gains(
   if not is_flat:
     gain_us = _step_us(step) - _step_us(pinned)
     assert advice.gain_us == pytest.approx(gain_us, rel=0.05)
-  # Of a module alone, what is lost.
+  # Without the target, the gain is the lost time.
   (of_module,) = advice_lib.of_step(step)
   assert of_module.about == "Activations" and of_module.gain_us > 0
 
 
-def test_activations_are_not_hidden_by_more_rows(h100s: Any) -> None:
+def test_a_larger_batch_is_not_advised_to_hide_activations(h100s: Any) -> None:
   step, _ = _read(_lowered(h100s, is_pinned=False))
   for one in explaining.of_step(step).before.collectives:
     if any(array.kind == "activation" for array in one.moves):
       assert not any(text.startswith("Batch") for text in one.advice)
 
 
-def test_micro_batches_by_a_reshape_are_pinned_where_that_gains(
+def test_micro_batches_of_a_reshape_are_advised_to_be_pinned(
   h100s: Any,
 ) -> None:
   _, (advice, *_) = _read(_lowered(h100s, num_micro=4))
@@ -163,7 +163,7 @@ def test_micro_batches_by_a_reshape_are_pinned_where_that_gains(
 
 
 @pytest.mark.parametrize("is_unrolled", [False, True])
-def test_an_axis_without_arrays_is_named_with_what_it_gains_if_pins_follow(
+def test_an_unused_mesh_axis_is_reported_with_the_gain_of_using_it(
   h100s: Any, is_unrolled: bool
 ) -> None:
   axes = ("d", "idle")
@@ -179,7 +179,9 @@ def test_an_axis_without_arrays_is_named_with_what_it_gains_if_pins_follow(
   assert gain_us > 0.3 * _step_us(step)
 
 
-def test_a_table_that_is_gathered_to_look_up_rows_is_known(h100s: Any) -> None:
+def test_a_table_that_is_gathered_only_for_lookups_is_recognized(
+  h100s: Any,
+) -> None:
   step, found = _read(_lowered(h100s, num_words=16384))
   arrays = provenance.of(step.analysis.module)
   looked_up = [
@@ -189,11 +191,11 @@ def test_a_table_that_is_gathered_to_look_up_rows_is_known(h100s: Any) -> None:
   ]
   ((table,),) = looked_up
   assert table.names == ("state['params']['table']",)
-  # By columns it would take longer kernels: that is not told.
+  # Sharding by columns would lengthen kernels, so it is not advised.
   assert not found
 
 
-def test_a_table_whose_rows_all_gpus_look_up_is_told_with_its_gain(
+def test_a_table_sharded_by_rows_is_reported_with_the_gain_of_columns(
   h100s: Any,
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
@@ -242,7 +244,7 @@ def _tokens(mesh: Mesh, axis: str, length: int) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct((16, length), jnp.int32, sharding=sharding)
 
 
-def test_a_table_that_only_looks_up_is_better_sharded_by_columns(
+def test_a_frozen_lookup_table_is_advised_to_be_sharded_by_columns(
   h100s: Any,
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
@@ -276,7 +278,7 @@ def test_a_table_that_only_looks_up_is_better_sharded_by_columns(
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
-def test_logits_of_a_vocabulary_on_the_axis_of_the_batch_are_to_be_pinned(
+def test_unpinned_logits_on_the_axis_of_the_batch_are_reported(
   h100s: Any, is_pinned: bool
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
@@ -316,7 +318,7 @@ def test_logits_of_a_vocabulary_on_the_axis_of_the_batch_are_to_be_pinned(
 
 @pytest.mark.parametrize("is_scanned", [True, False])
 @pytest.mark.parametrize("fsdp", [True, False])
-def test_hidden_layers_stay_sharded_where_activations_are_pinned(
+def test_pins_with_tensor_parallelism_are_advised_only_under_fsdp(
   h100s: Any, fsdp: bool, is_scanned: bool
 ) -> None:
   mesh = Mesh(np.array(h100s).reshape(2, 4), ("data", "model"))
@@ -357,7 +359,7 @@ def test_hidden_layers_stay_sharded_where_activations_are_pinned(
     assert "P('data')" in said[0]
 
 
-def test_layers_are_pinned_whole_where_all_gpus_have_the_batch(
+def test_a_replicated_batch_gets_advice_to_replicate_activations(
   h100s: Any,
 ) -> None:
   mesh = Mesh(np.array(h100s), ("model",))
@@ -399,7 +401,7 @@ def test_layers_are_pinned_whole_where_all_gpus_have_the_batch(
   ids=["one matrix", "combined"],
 )
 @pytest.mark.parametrize("is_summed_first", [False, True])
-def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
+def test_gradients_reduced_in_each_micro_batch_are_reported(
   h100s: Any, is_summed_first: bool, widths: Sequence[int]
 ) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
@@ -445,7 +447,9 @@ def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
     assert "in each of 4 micro-batches, only to add up" in told[0].sentence
 
 
-def test_a_micro_batch_that_xla_peels_off_the_loop_counts(h100s: Any) -> None:
+def test_a_micro_batch_that_xla_peels_off_the_loop_is_counted(
+  h100s: Any,
+) -> None:
   mesh = Mesh(np.array(h100s), ("d",))
 
   def loss(weights, x):
@@ -545,7 +549,7 @@ def _loops(step: step_lib.Step) -> list[hlo.Instruction]:
   ]
 
 
-def test_gradients_of_stacked_layers_are_not_told_as_added_up(
+def test_gradients_of_stacked_layers_are_not_reported_as_accumulated(
   h100s: Any,
 ) -> None:
   step, found = _read(_lowered(h100s, is_unrolled=True, is_sharded=False))
@@ -553,14 +557,16 @@ def test_gradients_of_stacked_layers_are_not_told_as_added_up(
   assert not found
 
 
-def test_optimizer_state_on_all_gpus_is_counted(h100s: Any) -> None:
+def test_small_replicated_optimizer_state_gets_no_advice(h100s: Any) -> None:
   _, found = _read(_lowered(h100s, is_sharded=False))
   num_bytes = 2 * _LAYERS * _WIDTH * _HIDDEN * 2
   # It is little of a GPU's memory here.
   assert num_bytes < 0.02 * _CLUSTER.gpu.hbm_bytes and not found
 
 
-def test_an_array_that_is_gathered_and_cut_again_is_named(h100s: Any) -> None:
+def test_an_array_that_is_gathered_and_resharded_is_reported(
+  h100s: Any,
+) -> None:
   mesh = Mesh(np.array(h100s).reshape(2, 2, 2), ("a", "b", "c"))
 
   def named(*spec):
@@ -585,7 +591,7 @@ def test_an_array_that_is_gathered_and_cut_again_is_named(h100s: Any) -> None:
   assert "fully gathers an activation, f32[1024,768]" in advice.sentence
 
 
-def test_an_array_that_products_need_whole_is_not_told_as_cut_again(
+def test_a_gathered_array_that_matmuls_need_is_not_reported(
   h100s: Any,
 ) -> None:
   mesh = Mesh(np.array(h100s), ("t",))

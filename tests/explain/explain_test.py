@@ -51,7 +51,7 @@ _product, _gather = explained_step.product, explained_step.gather
 Ordered = Callable[[str, str], step_lib.Step]
 
 
-# The programs, by name. B is long, S takes about half of what a gather does.
+# The programs, by name. B is long; S takes about half as long as a gather.
 
 
 def _beside(x, thin, other, a, b, c, s):
@@ -156,7 +156,7 @@ def _explained(
     ),
   ],
 )
-def test_a_step_made_to_have_one_reason_has_that_one(
+def test_a_step_built_to_have_one_reason_is_explained_by_it(
   ordered: Ordered,
   program: str,
   order: str,
@@ -167,7 +167,7 @@ def test_a_step_made_to_have_one_reason_has_that_one(
   step = ordered(program, order)
   found = _explained(step)
   assert found.exposed_us > 5
-  # Beside some kernels it also is somewhat slower than alone.
+  # Some kernels also slow the collective down.
   first, *others = found.parts
   assert (first.reason, [p.reason for p in others]) in (
     (reason, []),
@@ -180,7 +180,7 @@ def test_a_step_made_to_have_one_reason_has_that_one(
   assert found in explaining.of_run(step, step.default).collectives
 
 
-def test_parts_are_as_long_as_what_a_free_place_would_hide(
+def test_parts_are_as_long_as_the_time_that_kernels_could_hide(
   ordered: Ordered,
 ) -> None:
   hidden = _explained(ordered("beside", "A +g B S -g C"))
@@ -206,7 +206,7 @@ def test_parts_are_as_long_as_what_a_free_place_would_hide(
   assert (chain.hideable_us, chain.unhideable_us) == (0, chain.exposed_us)
 
 
-def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
+def test_a_reason_names_its_instructions_and_source_lines(
   ordered: Ordered,
 ) -> None:
   two = ordered("two", "+h +g B -g -h C")
@@ -223,7 +223,7 @@ def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
   assert all(i.name in part.sentence for i in entry.operands(start))
 
 
-def test_a_sync_collective_says_why_it_is(ordered: Ordered) -> None:
+def test_a_synchronous_collective_is_explained(ordered: Ordered) -> None:
   between = ordered("two", "+h +g -g B -h C")
   name = explained_step.collective(between, "h")
   assert _explained(between).sync_because.startswith(f"{name} is in flight")
@@ -235,7 +235,9 @@ def test_a_sync_collective_says_why_it_is(ordered: Ordered) -> None:
   assert "latency-hiding scheduler did not" in _explained(chain).sync_because
 
 
-def test_between_nodes_the_mesh_is_a_way_out(ordered: Ordered) -> None:
+def test_another_mesh_is_advised_only_for_collectives_between_nodes(
+  ordered: Ordered,
+) -> None:
   within = ordered("chain", "A +g -g C")
   module = within.analysis.module
   between = step_lib.of_module(module, cluster_lib.parse("2x4xh100"))
@@ -250,7 +252,7 @@ def test_between_nodes_the_mesh_is_a_way_out(ordered: Ordered) -> None:
 @pytest.mark.parametrize(
   ("num_rows", "words"), [(128, r"2\.5 times the"), (512, r"\d\d % more")]
 )
-def test_weights_can_be_hidden_by_a_larger_batch(
+def test_a_larger_batch_is_advised_to_hide_weights(
   h100s: Sequence[jax.Device],
   scheduled: Callable[..., hlo.Module],
   num_rows: int,
@@ -271,7 +273,7 @@ def test_weights_can_be_hidden_by_a_larger_batch(
   assert re.search(f"With {words} rows per GPU", batch), (batch, factor)
 
 
-def test_a_merged_product_waits_for_what_only_a_part_of_it_needs(
+def test_waits_of_a_merged_matmul_are_attributed_to_the_merge(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> None:
   def body(left, right, weight):
@@ -300,7 +302,7 @@ def test_a_merged_product_waits_for_what_only_a_part_of_it_needs(
 
 
 @pytest.mark.parametrize("sums", ["carried", "stacked", "none"])
-def test_only_what_a_loop_adds_up_could_be_reduced_once(
+def test_a_single_reduction_is_advised_only_where_a_loop_adds_up(
   h100s: Sequence[jax.Device],
   scheduled: Callable[..., hlo.Module],
   sums: str,
@@ -322,7 +324,7 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
   shapes = ((4 * square[0], square[1]), (square[0] // 8, square[1]))
   module = scheduled(explained_step.lower(h100s, body, shapes))
   step = step_lib.of_module(module, cluster_lib.parse(explained_step.CLUSTER))
-  # What is stacked and not added up, XLA may pipeline over the trips.
+  # XLA may pipeline stacked results over the trips.
   collectives = explaining.of_step(step).before.collectives
   assert {c.kind for c in collectives} == {"reduce-scatter"}
   assert sum(c.executions for c in collectives) == 4
@@ -332,7 +334,7 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
 
 
 @pytest.mark.parametrize("form", ["whole", "mapped", "gathered", "library"])
-def test_a_kernel_that_xla_gathers_for_is_to_be_mapped_over_shards(
+def test_shard_map_is_advised_for_a_kernel_that_xla_gathers_for(
   h100s: Sequence[jax.Device],
   scheduled: Callable[..., hlo.Module],
   form: str,
@@ -365,7 +367,7 @@ def test_a_kernel_that_xla_gathers_for_is_to_be_mapped_over_shards(
   assert all("ffi_call" in text and "jax.shard_map" in text for text in said)
 
 
-def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
+def test_pipelining_is_advised_for_exposed_collectives_of_loops(
   fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
@@ -385,11 +387,11 @@ def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
       flag = xla_options.xla_flags({f"xla_gpu_enable_pipelined_{kind}": True})
       assert f"; {flag} does that." in said[0]
       assert not check.check(flag).findings
-      # With the flag, XLA did not do it.
+      # A flag that is set already is not advised.
       assert (said[0] in with_flag[one.name]) == (kind == "all_reduce")
 
 
-def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
+def test_collectives_of_a_plan_are_matched_by_their_source_lines(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> None:
@@ -426,9 +428,7 @@ def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
     assert "not change. " in one.with_plan.sentence
 
 
-def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
-  None
-):
+def test_collectives_of_faster_branches_are_not_exposed() -> None:
   branch = """
     {name} {{
       x = f32[1048576] parameter(0)
@@ -457,7 +457,7 @@ def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
   assert (short.name, short.exposed_us, short.parts) == ("short.all", 0, ())
 
 
-def test_a_kernel_that_runs_asynchronously_hides_what_it_runs_beside() -> None:
+def test_an_asynchronous_kernel_hides_concurrent_collectives() -> None:
   size = "f32[16777216]"
   module = hlo_text.load(
     f"""
@@ -485,7 +485,7 @@ def test_a_kernel_that_runs_asynchronously_hides_what_it_runs_beside() -> None:
 
 @hypothesis.settings(max_examples=12, derandomize=True)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
+def test_parts_add_up_to_the_exposed_time_of_the_timeline(
   train_step_module: hlo.Module, seed: int
 ) -> None:
   cluster = cluster_lib.parse(explained_step.CLUSTER)
@@ -513,11 +513,11 @@ def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
       assert one.unhideable_us <= one.exposed_us * (1 + 1e-9)
 
 
-def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
+def test_rows_on_page_and_terminal_have_waits_and_their_reasons(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> None:
-  # With a gather and a reduction of each layer, which XLA combines not.
+  # Each layer has a gather and a reduction, which XLA does not combine.
   apart = {
     f"xla_gpu_{kind}_combine_threshold_bytes": 0
     for kind in ("all_gather", "reduce_scatter")
@@ -527,7 +527,7 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
   explained = explaining.of_step(step).before
   page = contents.of_inspection(step)
   rows = page.collectives_before
-  # Alike ones leave none out, and name the one that they tell of.
+  # A row of similar collectives counts all of them and names one.
   num = sum(1 + row.num_others for row in rows)
   assert num == len(explained.collectives)
   waits_us = sum(row.wait_us for row in rows)
