@@ -24,7 +24,7 @@ from llama.model import Llama
 
 MESHES = ("fsdp:8", "tp:8", "fsdp:4,tp:2")
 NUM_STEPS = 24
-# Of the other meshes, which agree with the first.
+# For the other meshes, which are compared with the first.
 NUM_FIRST_STEPS = 10
 BATCH_SIZE = 8
 SEQ_LEN = 32
@@ -75,7 +75,7 @@ def test_loss_starts_at_chance_and_falls(whole):
     ("fsdp:4,tp:2", 3, {"micro_batches": "2"}),
   ],
 )
-def test_meshes_and_batches_taken_apart_train_alike(
+def test_all_meshes_and_micro_batches_have_the_same_metrics(
   whole, mesh, num_steps, kwargs
 ):
   here = trained(mesh, num_steps, **kwargs)
@@ -98,7 +98,7 @@ def test_a_llama_3_1_8b_has_the_published_number_of_parameters():
   assert llama_config.SIZES["8b"].num_params() == 8_030_261_248
 
 
-def test_the_state_is_donated_and_comes_back_laid_out_alike():
+def test_the_state_is_donated_and_returned_with_the_same_shardings():
   step, specs = step_on("fsdp:4,tp:2")
   state_spec, _ = specs
   state, batch = jax.tree.map(
@@ -122,7 +122,7 @@ def test_fsdp_splits_all_parameters_evenly():
     assert np.prod(leaf.sharding.shard_shape(leaf.shape)) * 8 == leaf.size
 
 
-def test_numbers_may_come_as_text_from_a_command_line():
+def test_numeric_arguments_may_be_text():
   _, (_, batch) = train.train_step(
     jax.devices()[:8], model="tiny", batch_size="16", seq_len="32"
   )
@@ -157,7 +157,7 @@ def test_numbers_may_come_as_text_from_a_command_line():
     ),
   ],
 )
-def test_arguments_that_do_not_fit_get_one_clear_sentence(kwargs, message):
+def test_invalid_arguments_are_refused_with_one_sentence(kwargs, message):
   with pytest.raises(ValueError, match=message):
     train.train_step(jax.devices()[:8], **kwargs)
 
@@ -182,7 +182,7 @@ def logits_of(
   return apply({"params": params}, tokens)
 
 
-def test_unrolled_layers_compute_what_scanned_layers_compute():
+def test_unrolled_and_scanned_layers_compute_the_same():
   tokens, params = tokens_and_params()
   unrolled = {name: value for name, value in params.items() if name != "layers"}
   for index in range(llama_config.SIZES["tiny"].num_layers):
@@ -196,7 +196,7 @@ def test_unrolled_layers_compute_what_scanned_layers_compute():
   )
 
 
-def test_a_token_changes_no_logits_before_it():
+def test_a_token_changes_no_earlier_logits():
   tokens, params = tokens_and_params()
   changed = tokens.at[0, 10].add(1)
   before, after = logits_of(params, tokens), logits_of(params, changed)
@@ -213,7 +213,7 @@ def test_cross_entropy_is_the_log_likelihood_of_the_target():
   )
 
 
-def test_targets_are_the_inputs_one_byte_later_even_past_the_end_of_the_text():
+def test_targets_are_the_inputs_one_byte_later_and_wrap_around():
   batch = next(data.byte_batches(b"abc", batch_size=2, seq_len=8))
   for inputs, targets in zip(batch["inputs"], batch["targets"], strict=True):
     window = bytes(inputs.astype(np.uint8))

@@ -33,7 +33,7 @@ _CASES = [
   ("tiny", "tp:8", "unroll"),
   ("tiny", "fsdp:4,tp:2", "unroll"),
 ]
-# Unrolled, each layer takes XLA a second: two of the eight say the same.
+# XLA takes a second for each unrolled layer; two of the eight are enough.
 _NUM_LAYERS = {"small": 2}
 _each_case = pytest.mark.parametrize(("size", "mesh", "layers"), _CASES)
 
@@ -113,7 +113,9 @@ def inspected(size: str, mesh: str, layers: str) -> dict[str, Any]:
 
 
 @_each_case
-def test_the_collectives_move_what_the_shapes_say(h100s, size, mesh, layers):
+def test_bytes_of_collectives_equal_counts_from_shapes(
+  h100s, size, mesh, layers
+):
   expected = hand_count(size, mesh, layers)
   totals = inspected(size, mesh, layers)["totals"]
   moved = {
@@ -131,15 +133,13 @@ def test_the_collectives_move_what_the_shapes_say(h100s, size, mesh, layers):
 
 
 @_each_case
-def test_the_matrix_products_take_what_the_shapes_say(
-  h100s, size, mesh, layers
-):
+def test_flops_of_matmuls_equal_counts_from_shapes(h100s, size, mesh, layers):
   expected = hand_count(size, mesh, layers).gemm_flops
   assert inspected(size, mesh, layers)["gemm_flops"] == expected
 
 
 @pytest.mark.parametrize("mesh", _MESHES)
-def test_a_loop_counts_as_often_as_it_runs(h100s, mesh):
+def test_collectives_of_a_loop_are_counted_once_per_layer(h100s, mesh):
   report = inspected("8b", mesh, "scan")
   num_layers = llama_config.SIZES["8b"].num_layers
   executions = {c["executions"] for c in report["collectives"]}
@@ -147,7 +147,7 @@ def test_a_loop_counts_as_often_as_it_runs(h100s, mesh):
   assert not report["loops_of_unknown_length"]
 
 
-def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(h100s):
+def test_sequence_parallelism_replaces_all_reduces_of_activations(h100s):
   target = load.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),

@@ -60,10 +60,10 @@ def trained(num_steps: int, **kwargs: Any) -> dict[str, np.ndarray]:
   )
 
 
-def test_it_learns_alike_however_devices_and_batch_are_arranged():
+def test_meshes_and_micro_batches_have_the_same_metrics():
   whole = trained(NUM_STEPS)
   example_training.assert_learns(whole)
-  # No token's fate depends on what else is in its batch.
+  # Routing of a token does not depend on the rest of its batch.
   here = trained(3, mesh="fsdp:2,expert:4", micro_batches="2")
   example_training.assert_alike(here, whole)
 
@@ -83,7 +83,7 @@ def test_each_layer_sends_its_tokens_six_times(h100s):
   assert totals["all-to-all"]["operand_bytes"] == c.num_layers * 6 * tokens
 
 
-def test_a_device_keeps_its_own_experts():
+def test_each_device_holds_an_equal_share_of_the_experts():
   _, (state, _) = train.train_step(jax.devices()[:8], model="olmoe-1b-7b")
   ffn = state.params["layers"]["ffn"]
   c = moe_config.SIZES["olmoe-1b-7b"]
@@ -114,9 +114,7 @@ def test_an_olmoe_has_the_published_number_of_parameters():
 @hypothesis.given(
   seed=st.integers(0, 999), capacity=st.integers(1, 6), k=st.integers(1, 3)
 )
-def test_tokens_get_slots_of_their_own_until_an_expert_is_full(
-  seed, capacity, k
-):
+def test_tokens_get_distinct_slots_until_an_expert_is_full(seed, capacity, k):
   num_experts, seq_len = 4, 6
   rng = np.random.default_rng(seed)
   chosen = np.stack([rng.permutation(num_experts)[:k] for _ in range(seq_len)])
@@ -131,7 +129,7 @@ def test_tokens_get_slots_of_their_own_until_an_expert_is_full(
     taken[expert] += not full
 
 
-def test_balance_loss_is_one_for_busy_experts_and_more_for_one():
+def test_balance_loss_is_1_for_even_load_and_4_for_one_of_4_experts():
   even = jnp.full((1, 4, 4), 0.25)
   each_its_own = jnp.arange(4)[None, :, None]
   assert moe_model.balance_loss(even, each_its_own) == pytest.approx(1)
@@ -140,7 +138,7 @@ def test_balance_loss_is_one_for_busy_experts_and_more_for_one():
   assert moe_model.balance_loss(favorite, all_to_one) == pytest.approx(4)
 
 
-def test_experts_compute_the_weighted_sum_of_those_that_are_chosen():
+def test_the_output_is_the_weighted_sum_of_the_chosen_experts():
   # Capacity for every token in every expert: none is dropped.
   c = dataclasses.replace(moe_config.SIZES["tiny"], capacity_factor=8.0)
   mesh = sharding.make_mesh(jax.devices()[:8], "expert:8", ("fsdp", "expert"))
@@ -174,6 +172,6 @@ def test_experts_compute_the_weighted_sum_of_those_that_are_chosen():
     ),
   ],
 )
-def test_arguments_that_do_not_fit_get_one_clear_sentence(kwargs, message):
+def test_invalid_arguments_are_refused_with_one_sentence(kwargs, message):
   with pytest.raises(ValueError, match=message):
     train.train_step(jax.devices()[:8], **kwargs)

@@ -23,10 +23,10 @@ from mlp import train as mlp
 from moe import train as moe
 
 _NUM_STEPS = 20
-# Until the baseline is known, and the trace written and read, many more.
+# An upper bound; the baseline and the trace take many more steps.
 _MOST_STEPS = 5_000
 _DEVICES = 8
-# Of a model that has learnt nothing: bytes at random cost log(256) = 5.5 nats.
+# Less than an untrained model's loss, log(256) = 5.5 nats per byte.
 _CHANCE = 5
 
 
@@ -84,7 +84,7 @@ def proposer() -> Iterator[live_step.Proposer]:
     yield proposer
 
 
-def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(proposer):
+def test_a_tuned_perceptron_has_the_same_losses_as_the_untuned_one(proposer):
   to_come, step = _mlp_losses(tune=True)
   tuned = _until_searched(to_come, proposer)
   to_come, _ = _mlp_losses(tune=False)
@@ -94,7 +94,7 @@ def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(proposer):
   assert "ms per step" in step.report()
 
 
-def test_a_tuned_step_of_nnx_learns(proposer):
+def test_a_tuned_nnx_model_learns_and_is_profiled_once(proposer):
   to_come, step = _gpt_losses(tune=True)
   losses = _until_searched(to_come, proposer)
   assert losses[0] > _CHANCE and losses[_NUM_STEPS - 1] < 4
@@ -102,7 +102,7 @@ def test_a_tuned_step_of_nnx_learns(proposer):
   assert "ms per step" in step.report()
 
 
-def test_a_tuned_language_model_trains(proposer):
+def test_a_tuned_mixture_of_experts_learns_and_is_profiled_once(proposer):
   step, (state, batch) = moe.train_step(
     jax.devices()[:_DEVICES], model="tiny", batch_size=8, seq_len=16
   )
@@ -120,7 +120,7 @@ def test_a_tuned_language_model_trains(proposer):
   assert "ms per step" in step.report()
 
 
-def test_without_the_flag_a_step_is_what_it_was():
+def test_a_step_without_the_tune_flag_is_unchanged():
   step, _ = mlp.train_step(jax.devices()[:_DEVICES], model="tiny")
   assert tuning.tuned(step, tune=False) is step
   assert type(tuning.tuned(step, tune=True)) is not type(step)
