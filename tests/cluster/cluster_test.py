@@ -39,7 +39,7 @@ def _error_of(text: str) -> str:
   gpus_per_node=st.integers(1, 128),
   gpu=st.sampled_from(cluster.gpu_names()),
 )
-def test_a_cluster_is_what_its_name_says(num_nodes, gpus_per_node, gpu):
+def test_a_cluster_name_gives_its_nodes_and_gpus(num_nodes, gpus_per_node, gpu):
   name = f"{num_nodes}x{gpus_per_node}x{gpu}"
   parsed = cluster.parse(name)
   assert parsed.name == name
@@ -50,7 +50,7 @@ def test_a_cluster_is_what_its_name_says(num_nodes, gpus_per_node, gpu):
   assert cluster.from_dict(as_json, where="a plan") == parsed
 
 
-def test_the_clusters_of_the_paper_differ_in_their_network():
+def test_clusters_of_the_paper_differ_in_nvlink_and_network():
   a, b = cluster.parse("lagom_a"), cluster.parse("LAGOM-B")
   assert (a.num_nodes, a.gpus_per_node) == (b.num_nodes, b.gpus_per_node)
   assert (a.num_nodes, a.gpus_per_node) == (2, 8)
@@ -73,7 +73,7 @@ def test_the_clusters_of_the_paper_differ_in_their_network():
     ("2xp4d.24xlarge", "a100_40", "efa", 400),
   ],
 )
-def test_machines_are_named_as_people_rent_them(text, gpu, fabric, total_gbit):
+def test_cloud_machine_types_are_known_by_name(text, gpu, fabric, total_gbit):
   rented = cluster.parse(text)
   assert rented.name == text
   assert rented.num_nodes == int(text[0])
@@ -81,12 +81,12 @@ def test_machines_are_named_as_people_rent_them(text, gpu, fabric, total_gbit):
   assert rented.node.fabric == fabric
   assert rented.node.num_nics * rented.node.nic_gbps * 8 == total_gbit
   assert cluster.parse(text.upper().replace("-", "_")) == rented
-  # What is inside the node is the GPU's own.
+  # Links inside the node follow from the GPU.
   assert rented.node.nvlink == cluster.parse(f"1x8x{gpu}").node.nvlink
 
 
 @hypothesis.given(st.data())
-def test_a_group_spans_the_nodes_its_devices_lie_in(data):
+def test_a_group_spans_the_nodes_of_its_devices(data):
   pod = cluster.parse("4x8xh100")
   nodes = data.draw(st.sets(st.integers(0, 3), min_size=1))
   devices = [
@@ -120,7 +120,7 @@ def test_a_node_with_half_the_gpus_has_half_the_adapters():
 @pytest.mark.parametrize(
   "text", ["", "h100", "8xh900", "2xp4", "1x8x", "axbxh100"]
 )
-def test_text_that_names_no_cluster_is_told_what_does(text):
+def test_an_unknown_cluster_is_refused_with_the_known_names(text):
   message = _error_of(text)
   assert message.startswith(f"unknown cluster {text!r}: write NODESxGPUSxGPU")
   assert "lagom_a, lagom_b" in message
@@ -159,7 +159,7 @@ def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
   return raw, last
 
 
-def test_a_file_replaces_single_figures_of_a_known_gpu(tmp_path):
+def test_a_cluster_file_overrides_single_values_of_a_known_gpu(tmp_path):
   raw = {
     "num_nodes": 4,
     "gpus_per_node": 4,
@@ -185,7 +185,7 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, path):
   parent, key = _at(raw, path)
   del parent[key]
   file = _write(tmp_path / "part.json", raw)
-  # Their defaults: the file's name, 1, nothing measured, and 1.
+  # Fields with defaults: the file's name, 1, no calibration, and 1.
   if path in ("name", "num_nodes", "calibration", "processes_per_node"):
     assert cluster.parse(file).num_nodes == 1
   elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
@@ -202,7 +202,7 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, path):
 @pytest.mark.parametrize(
   "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]
 )
-def test_a_figure_out_of_range_is_named_with_its_value(tmp_path, path, bad):
+def test_a_field_out_of_range_is_named_with_its_value(tmp_path, path, bad):
   raw = copy.deepcopy(_WHOLE)
   parent, key = _at(raw, path)
   parent[key] = bad
@@ -249,9 +249,7 @@ def test_a_figure_out_of_range_is_named_with_its_value(tmp_path, path, bad):
     ),
   ],
 )
-def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
-  tmp_path, raw, message
-):
+def test_an_invalid_cluster_file_is_refused_in_one_line(tmp_path, raw, message):
   file = _write(tmp_path / "mine.json", raw)
   assert f"{file}: " in _error_of(file)
   assert message in _error_of(file)
@@ -268,7 +266,7 @@ def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
     (None, "cannot be read: No such file or directory"),
   ],
 )
-def test_a_file_that_is_not_json_is_named_with_its_line(
+def test_a_cluster_file_that_is_not_json_is_named_with_the_line(
   tmp_path, content, message
 ):
   file = tmp_path / "broken.json"
@@ -294,7 +292,9 @@ def test_a_file_that_is_not_json_is_named_with_its_line(
     ),
   ],
 )
-def test_a_figure_in_another_unit_is_asked_about(tmp_path, raw, figures):
+def test_a_value_that_seems_to_be_in_another_unit_raises_a_warning(
+  tmp_path, raw, figures
+):
   raw = {**raw, "gpu": {"base": "h100", **raw.get("gpu", {})}}
   path = _write(tmp_path / "mine.json", raw)
   with pytest.warns(RuntimeWarning, match=f"mine.json: {figures}"):
@@ -316,12 +316,12 @@ _SPECS, _MACHINES = (
     ("4xA100", "1x4xa100"),
   ],
 )
-def test_a_cluster_has_other_names(name, other):
+def test_cluster_names_have_aliases(name, other):
   assert cluster.parse(name) == cluster.parse(other)
 
 
 @pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
-def test_every_figure_of_a_spec_has_its_source(path):
+def test_every_value_of_a_spec_has_a_source(path):
   raw = json.loads(path.read_text(encoding="utf-8"))
   sources = raw.pop("sources")
   figures = _leaves(raw).keys() - {"gpu", "gpu.name"}
@@ -330,7 +330,7 @@ def test_every_figure_of_a_spec_has_its_source(path):
 
 
 @pytest.mark.parametrize("path", _MACHINES, ids=lambda path: path.stem)
-def test_every_machine_has_its_source(path):
+def test_every_machine_type_has_a_source(path):
   raw = json.loads(path.read_text(encoding="utf-8"))
   assert len(raw["source"]) > 20
   rented = cluster.parse(f"3x{raw['name']}")
@@ -338,10 +338,10 @@ def test_every_machine_has_its_source(path):
 
 
 @pytest.mark.parametrize("name", cluster.gpu_names())
-def test_the_figures_of_a_gpu_agree_with_each_other(name):
+def test_peak_rates_of_each_gpu_are_consistent(name):
   gpu = cluster.parse(f"1x8x{name}").gpu
   peaks = gpu.matmul_peak_tflops
-  # Clocks and lanes are measured or XLA's, peaks are of data sheets.
+  # Clocks and lanes are measured or from XLA, peaks are from data sheets.
   assert gpu.vector_f32_tflops == pytest.approx(peaks["f32"], rel=0.02)
   assert peaks.get("bf16", peaks["f16"]) == peaks["f16"]
   if "tf32" in peaks:
@@ -354,7 +354,7 @@ def test_the_figures_of_a_gpu_agree_with_each_other(name):
     assert peaks["s8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
 
 
-def test_only_gpus_older_than_cuda_13_have_a_compile_obstacle():
+def test_only_gpus_that_cuda_13_dropped_have_a_compile_obstacle():
   gpus = {
     name: cluster.parse(f"1x8x{name}").gpu for name in cluster.gpu_names()
   }
@@ -364,12 +364,12 @@ def test_only_gpus_older_than_cuda_13_have_a_compile_obstacle():
 
 
 @pytest.mark.parametrize("name", cluster.gpu_names())
-def test_copies_to_the_host_reach_no_more_than_the_link_to_it(name):
+def test_effective_host_bandwidth_is_60_to_100_percent_of_the_link(name):
   link = cluster.parse(f"1x8x{name}").node.link_to_host
   assert 0.6 * link.gbps < link.effective_gbps < link.gbps
 
 
-def test_a_host_link_that_is_not_given_is_pcie_as_nccl_counts_on_it():
+def test_the_host_link_defaults_to_pcie():
   raw = cluster.parse("1x8xh100").to_dict()
   raw["node"]["host_link"] = None
   node = cluster.from_dict(raw, where="a test").node
@@ -413,7 +413,7 @@ def test_devices_of_a_known_kind_make_up_a_cluster_of_that_gpu(name):
     (1, 1, 1, "1x1xh100"),
   ],
 )
-def test_a_node_is_a_process_or_the_slice_of_single_gpu_processes(
+def test_nodes_are_found_from_processes_or_slices_of_devices(
   count, per_process, per_slice, name
 ):
   devices = _devices(count, per_process=per_process, per_slice=per_slice)

@@ -39,11 +39,10 @@ _FILES = {
   "h200": "h200",
   "v100": "v100",
 }
-# Those whose files are as new as the fields of JAX 0.12. Older ones lack the
-# NVLinks.
+# GPUs whose files have the fields of JAX 0.12; older files lack the NVLinks.
 _NEW = ("b200", "gb200", "h100", "h200")
-# What has no effect on a schedule, as is tested below: what tells of versions
-# and names, and what JAX 0.10.2 does not know, or no table of ours has.
+# Fields without effect on a schedule, as is tested below: versions, names, and
+# fields that JAX 0.10.2 does not know or that our tables lack.
 _NOT_WRITTEN = frozenset(
   "collective_memory_granularity compile_time_toolkit_version cub_version"
   " device_address_bits device_vendor dnn_version driver_version ecc_enabled"
@@ -60,7 +59,7 @@ _needs_shipped = pytest.mark.skipif(
 
 @_needs_shipped
 @pytest.mark.parametrize("name", _FILES)
-def test_every_figure_is_the_one_that_xla_ships(name):
+def test_target_configs_match_the_configs_that_xla_ships(name):
   shipped = _device(_text(name))
   ours = _device(_cluster(name).target_config())
   if name not in _NEW:
@@ -77,7 +76,7 @@ def test_every_figure_is_the_one_that_xla_ships(name):
   jax.__version_info__ < (0, 12), reason="XLA refuses fields that came later"
 )
 @pytest.mark.parametrize("name", _NEW)
-def test_what_is_not_written_changes_no_schedule(name, monkeypatch):
+def test_omitted_fields_of_target_configs_change_no_schedule(name, monkeypatch):
   ours = digest.of(_schedule(_cluster(name)).proto)
   monkeypatch.setattr(
     cluster_lib.Cluster, "target_config", lambda _: _text(name)
@@ -111,7 +110,7 @@ def test_xla_compiles_for_every_gpu_without_an_obstacle(name):
       lowered.compile()
 
 
-def test_gpus_that_meet_over_pcie_alone_have_no_links():
+def test_gpus_connected_only_by_pcie_have_no_nvlinks():
   config = _cluster("l40s").target_config()
   assert "device_interconnect_info { active_links: 0 }" in config
 
@@ -127,7 +126,7 @@ def _text(name: str) -> str:
 
 def _device(config: str) -> dict[str, Any]:
   device = _parsed(iter(_TOKEN.findall(config)))["gpu_device_info"]
-  # Zero is what a number is that is not there.
+  # A missing number is zero.
   device["cuda_compute_capability"].setdefault("minor", 0.0)
   return device
 
