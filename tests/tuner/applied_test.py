@@ -102,7 +102,7 @@ def tuned() -> Tune:
   return tunings.__getitem__
 
 
-def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(tuned):
+def test_flags_are_chosen_by_the_step_time_under_the_channel_cap(tuned):
   plan, search = tuned("env").plan, tuned("env").search
   assert _MORE in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
   assert plan.planned_us == plan.prediction.nccl_env_us
@@ -112,7 +112,7 @@ def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(tuned):
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
-def test_options_that_pay_with_their_cap_alone_are_found(applied):
+def test_options_that_gain_only_with_a_channel_cap_are_found(applied):
   exposed_first = dataclasses.replace(
     _TARGET,
     scheduled=lambda config: _HIDDEN if _MORE in config.options else _EXPOSED,
@@ -137,7 +137,7 @@ def test_options_that_pay_with_their_cap_alone_are_found(applied):
   gathered=st.sampled_from([4 * _MIB, 16 * _MIB, 64 * _MIB]),
   hides=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
-def test_no_plan_with_the_plugin_is_behind_one_without(
+def test_a_plan_with_the_plugin_is_never_slower_than_one_without(
   kernels_us, gathered, hides
 ):
   """Tunings of the same schedules, either of which hides the gather."""
@@ -161,7 +161,7 @@ def test_no_plan_with_the_plugin_is_behind_one_without(
   assert found.planned_us == pytest.approx(tuning.plan.planned_us)
 
 
-def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(tuned):
+def test_a_plan_of_only_flags_has_the_channel_cap_as_an_xla_option(tuned):
   flags, env = tuned("flags").plan, tuned("env").plan
   options = dict(flags.xla.options)
   cap = options.pop(_CAP)
@@ -172,7 +172,7 @@ def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(tuned):
   assert flags.gain_us == env.gain_us
 
 
-def test_an_option_that_caps_is_seen_to_act(tuned):
+def test_the_effect_of_the_cap_option_equals_its_nccl_variables(tuned):
   tuning = tuned("flags")
   env = {effect.knob: effect for effect in tuned("env").effects}
   flags = {effect.knob: effect for effect in tuning.effects}
@@ -186,7 +186,7 @@ def test_an_option_that_caps_is_seen_to_act(tuned):
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
-def test_a_plan_holds_no_more_than_is_applied_of_it(tuned, applied):
+def test_a_plan_holds_only_the_parts_that_are_applied(tuned, applied):
   plan = tuned(applied).plan
   assert plan.applied == applied
   assert bool(plan.nccl_settings) == (applied == "all")
@@ -223,7 +223,7 @@ def test_env_sh_says_which_jobs_a_plan_was_chosen_for(tuned, applied, said):
     ("all", "NCCL's settings (env.sh, with the tuner plugin)", "tuned"),
   ],
 )
-def test_a_report_ends_with_what_is_applied(tuned, applied, last, column):
+def test_a_report_ends_with_the_last_applied_part(tuned, applied, last, column):
   tuning = tuned(applied)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=120)
@@ -236,12 +236,12 @@ def test_a_report_ends_with_what_is_applied(tuned, applied, last, column):
 
 
 @pytest.mark.parametrize("applied", ["flags", "env"])
-def test_a_plan_with_more_than_is_applied_of_it_is_refused(applied):
+def test_a_plan_with_parts_that_are_never_applied_is_refused(applied):
   with pytest.raises(errors.PlanError, match="would never be applied"):
     dataclasses.replace(sample_plan.PLAN, applied=applied)
 
 
-def test_what_acts_in_the_process_is_not_chosen_for_a_launcher():
+def test_in_process_tuning_is_refused_for_a_plan_of_only_flags():
   with pytest.raises(errors.PlanError, match="leave out applied or"):
     tuner.tune(_TARGET, applied="flags", in_process=True)
   outcome = run("tune", "a.py:f", CLUSTER, "--flags-only", "--in-process")

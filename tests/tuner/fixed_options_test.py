@@ -71,11 +71,11 @@ def at_level_one() -> Iterator[None]:
   jax.config.update("jax_optimization_level", "UNKNOWN")
 
 
-def test_by_itself_jax_changes_nothing():
+def test_default_settings_of_jax_change_no_xla_options():
   assert environment.of_compile(request.handed_for_any()) == environment.NOTHING
 
 
-def test_what_jit_fixes_is_what_runs_today(fixed, tuned):
+def test_compiler_options_of_jit_are_part_of_the_baseline(fixed, tuned):
   assert _beside(fixed).jit == _FIXED
   assert tuned.plan.compiler_options == _FIXED
   script = env.script(tuned.plan, table_checksum=None)
@@ -87,7 +87,7 @@ def test_what_jit_fixes_is_what_runs_today(fixed, tuned):
   assert f"Not searched, because {environment.BEATS}: {_COMBINED}" in said
 
 
-def test_settings_of_jax_that_reach_xla_are_what_runs_today(
+def test_settings_of_jax_that_reach_xla_are_part_of_the_baseline(
   h100s, at_level_one
 ):
   target = _target(h100s)
@@ -99,7 +99,7 @@ def test_settings_of_jax_that_reach_xla_are_what_runs_today(
     )
 
 
-def test_options_are_those_of_jit_in_whatever_spelling_it_has_them(h100s):
+def test_compiler_options_of_jit_are_read_in_any_spelling(h100s):
   level = "O1" if jax.__version_info__ >= (0, 12) else 19
   spelled = {"optimization_level": level, _COMBINED: "1", _SCHEDULER: "True"}
   found = _beside(_target(h100s, compiler_options=spelled))
@@ -109,7 +109,7 @@ def test_options_are_those_of_jit_in_whatever_spelling_it_has_them(h100s):
   assert found.fixed == {_COMBINED: 1, _SCHEDULER: True} and not found.jax
 
 
-def test_options_of_jaxs_settings_are_fixed_too():
+def test_xla_options_from_settings_of_jax_are_fixed():
   jax.config.update("jax_compiler_enable_remat_pass", False)
   try:
     found = environment.of_compile(request.handed_for_any())
@@ -119,9 +119,7 @@ def test_options_of_jaxs_settings_are_fixed_too():
 
 
 @pytest.mark.parametrize("late", [f"--{_SCHEDULER}=true", "--xla_no_such=1"])
-def test_what_xla_read_is_what_runs_whatever_xla_flags_became(
-  monkeypatch, late
-):
+def test_the_baseline_has_the_xla_flags_that_xla_has_read(monkeypatch, late):
   read = request.read()
   monkeypatch.setenv("XLA_FLAGS", late)
   with pytest.warns(RuntimeWarning, match="after XLA had read it"):
@@ -135,7 +133,9 @@ def test_what_xla_read_is_what_runs_whatever_xla_flags_became(
   assert environment.text_read(read) == text
 
 
-def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed, monkeypatch):
+def test_a_search_for_a_launcher_omits_options_that_jit_fixes(
+  fixed, monkeypatch
+):
   other = knobs.Value(label="", options={_COMBINED: 2**30})
   also = knobs.Value(
     label="", options={_COMBINED: 0, "xla_gpu_dot_merger_threshold_mb": 1}
@@ -146,17 +146,17 @@ def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed, monkeypatch):
   assert found.options.keys() == {"xla_gpu_dot_merger_threshold_mb"}
   assert not any(_FIXED.keys() & it.config.options.keys() for it in recipes)
   assert any(_SCHEDULER in it.notes[-1] for it in recipes if it.notes)
-  # Nor is what runs so already.
+  # An option that is set already is not offered, either.
   with monkeypatch.context() as patched:
     patched.setenv("XLA_FLAGS", f"--{_COMBINED}={2**30}")
     assert not knobs.offered([other])
-  # In the process a plan has the last word.
+  # In the process a plan overrides the options of jit.
   in_process = dataclasses.replace(_beside(fixed), is_beaten=True)
   with environment.beside(in_process):
     assert len(knobs.offered([other, also])) == 2
 
 
-def test_where_jit_fixes_the_cap_of_nccl_none_is_tried_for_flags_alone(h100s):
+def test_a_channel_cap_fixed_by_jit_is_not_searched_for_only_flags(h100s):
   target = _target(h100s, compiler_options={nccl_channels.OPTION: 2})
   tuned = tuner.tune(target, seconds=0, applied="flags")
   assert nccl_channels.OPTION not in tuned.plan.xla.options
@@ -165,7 +165,7 @@ def test_where_jit_fixes_the_cap_of_nccl_none_is_tried_for_flags_alone(h100s):
   assert max(it.num_channels for it in kept.settings.values()) <= 2
 
 
-def test_verify_tells_what_is_otherwise_and_which_parts_jit_beats(
+def test_verify_reports_changed_options_and_parts_that_jit_overrides(
   fixed, tuned, h100s
 ):
   options = {_COMBINED: 2**30}

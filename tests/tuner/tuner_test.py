@@ -73,7 +73,7 @@ def _needing(
   return compile_fully
 
 
-def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
+def test_a_plan_has_its_module_cluster_and_the_times_of_each_part():
   tuning = tuner.tune(_target(_needing(_GIB, 2 * _GIB)))
   plan, prediction = tuning.plan, tuning.plan.prediction
   assert plan.module_fingerprint == plan_lib.fingerprint(_APART)
@@ -87,7 +87,7 @@ def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
   assert tuning.peak_bytes_after == 2 * _GIB
 
 
-def test_trials_are_counted_over_all_that_was_scheduled():
+def test_trials_are_counted_over_all_scheduled_candidates():
   tuning = tuner.tune(_target(None))
   assert tuning.kept is not tuning.search.default
   assert tuning.num_trials > tuning.search.default.num_trials > 0
@@ -111,7 +111,7 @@ def test_options_are_judged_by_the_fully_compiled_module(fully):
     # JAX takes 59.3 GiB of a GPU.
     (50 * _GIB, 59 * _GIB, True),
     (50 * _GIB, 60 * _GIB, False),
-    # It did not fit before either, and needs less now.
+    # The default does not fit, either, and the plan needs less.
     (75 * _GIB, 70 * _GIB, True),
     (70 * _GIB, 75 * _GIB, False),
   ],
@@ -138,7 +138,7 @@ def test_options_that_do_not_compile_fully_are_dropped():
   assert refused[0].reason == "XLA could not compile"
 
 
-def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
+def test_a_gpu_without_full_compiles_is_tuned_by_its_schedule():
   def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     raise AssertionError("There is no compiler for it.")
 
@@ -150,7 +150,7 @@ def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
   assert tuning.effects[0].acted
 
 
-def test_what_is_expected_ends_with_the_compiles_of_the_plan():
+def test_expected_compiles_end_with_the_compiles_of_the_plan():
   expected: list[tuple[float, int]] = []
   tuning = tuner.tune(
     _target(None), expect=lambda left, full: expected.append((left, full))
@@ -163,7 +163,7 @@ def test_what_is_expected_ends_with_the_compiles_of_the_plan():
   assert after == (0, 0)
 
 
-def test_nothing_is_expected_of_a_search_in_process_before_its_end():
+def test_an_in_process_search_expects_no_compiles_before_its_end():
   expected: list[tuple[float, int]] = []
   tuner.tune(
     _target(None),
@@ -173,7 +173,7 @@ def test_nothing_is_expected_of_a_search_in_process_before_its_end():
   assert len(expected) == 2 and expected[-1] == (0, 0)
 
 
-def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_scan):
+def test_the_parts_of_a_real_step_add_up_to_its_time(fsdp_scan):
   step = tuner.inspect(target_lib.of_module(fsdp_scan, H100, name="scan"))
   whole = step.timeline(step.default)
   assert whole.step_time_us == pytest.approx(
