@@ -211,10 +211,31 @@ def _with_args(
 ) -> _Step:
   step, bound, by_name = _unbound(step)
   args, kwargs = bound + args, {**by_name, **kwargs}
+  if not isinstance(step, jax.stages.Wrapped):
+    args, kwargs = jax.tree.map(_as_array, (args, kwargs))
   trace = getattr(step, "trace", None)
   return _Step(
     lower=functools.partial(step.lower, *args, **kwargs),
     trace=functools.partial(trace, *args, **kwargs) if trace else None,
+  )
+
+
+class _Array(jax.ShapeDtypeStruct):
+  """The shape of an array that passes for one.
+
+  Equinox's `filter_jit` keeps constant what is no `jax.Array`.
+  """
+
+  @property
+  def __class__(self) -> type:
+    return jax.Array
+
+
+def _as_array(leaf: Any) -> Any:
+  if type(leaf) is not jax.ShapeDtypeStruct:
+    return leaf
+  return _Array(
+    leaf.shape, leaf.dtype, sharding=leaf.format, weak_type=leaf.weak_type
   )
 
 

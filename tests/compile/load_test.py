@@ -260,7 +260,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   [
     *("step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"),
     "takes_a_ref",
-    *("by_name", "Trainer", "by_partial", "scaled", "by_method"),
+    *("by_name", "Trainer", "by_partial", "scaled", "by_method", "filtered"),
   ],
 )
 def test_a_step_may_be_found_in_several_ways(h100s, steps, function):

@@ -36,6 +36,20 @@ class Trainer:
   def lower(self):
     return step.lower(*self.args)
 
+class Filtered:
+  # As equinox.filter_jit does, it keeps constant what is no jax.Array.
+  def lower(self, *args):
+    is_array = tuple(isinstance(arg, jax.Array) for arg in args)
+    dynamic = tuple(a if i else None for i, a in zip(is_array, args))
+    static = tuple(None if i else a for i, a in zip(is_array, args))
+    def inside(dynamic):
+      w, x = (d if s is None else s for d, s in zip(dynamic, static))
+      return w[:] @ x
+    return jax.jit(inside).lower(dynamic)
+
+def filtered(devices):
+  return Filtered(), make_args(devices)
+
 def mapped_on(devices=None):
   return jax.pmap(lambda x: jax.lax.psum(x, "i"), "i", devices=devices)
 
