@@ -49,7 +49,7 @@ def _commands(lines: Iterable[str]) -> list[list[str]]:
   found = []
   for line in lines:
     match = _BEFORE.match(line.strip())
-    # Whoever writes "..." says that it is not whole.
+    # A command with "..." is incomplete.
     if match is not None and "..." not in line:
       found.append(shlex.split(match[1], comments=True)[1:])
   return found
@@ -71,13 +71,13 @@ def _refusal(words: list[str]) -> str:
 
 
 @_each_page
-def test_every_command_in_a_page_is_one_that_lagom_xla_takes(page):
+def test_every_command_on_a_page_is_valid(page):
   for words in _commands(_in_blocks(page.read_text())):
     assert not _refusal(words)
 
 
 @_each_page
-def test_every_command_in_a_sentence_has_options_that_exist(page):
+def test_every_command_in_a_sentence_has_valid_options(page):
   for words in _commands(_INLINE.findall(page.read_text())):
     refusal = _refusal(words)
     # A sentence may leave targets and values to the reader.
@@ -85,7 +85,7 @@ def test_every_command_in_a_sentence_has_options_that_exist(page):
 
 
 @_each_page
-def test_every_block_shows_something_where_directives_are_unknown(page):
+def test_no_code_block_of_a_page_is_empty(page):
   blocks = _BLOCK.findall(page.read_text())
   assert all(block.strip() for _, block in blocks)
 
@@ -110,7 +110,7 @@ def test_extras_that_pages_install_exist():
   assert named and named <= set(project["optional-dependencies"])
 
 
-def test_the_picture_is_what_its_program_draws():
+def test_the_picture_equals_the_output_of_its_program():
   drawn = subprocess.run(
     [sys.executable, _DOCS / "site/picture.py"],
     capture_output=True,
@@ -136,7 +136,7 @@ def test_the_docs_have_at_most_20_000_words():
   assert sum(len(page.read_text().split()) for page in _PAGES) <= 20_000
 
 
-# What pages name of the repository is there.
+# Paths of the repository that pages name.
 
 _FOLDERS = ("benchmarks", "docs", "examples", "lagom_xla", "passes", "tests")
 _TOP = ("README.md", "CONTRIBUTING.md")
@@ -152,15 +152,15 @@ _each_of_all = pytest.mark.parametrize(
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)\s]*\)")
 _MODULE = re.compile(r"-m `?(benchmarks[\w.]*\w)")
-# A file by its ending, or what is in a folder of ours.
+# A file by its ending, or a path in one of our folders.
 _FILE = re.compile(r"[\w*./-]+\.(?:c|csv|json|md|proto|py|svg|toml|xz)")
 _IN_FOLDER = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w*./-]*")
-# What readers and their jobs have, and what others publish.
+# Files of readers and their jobs, and files that others publish.
 _NOT_OURS = frozenset(
   [
     *PLAN_FILES,
     *("FILE.json", "mycluster.json", "trace.json"),  # Made by commands.
-    # What benchmarks.gpu writes on a machine with a GPU.
+    # Written by benchmarks.gpu on a machine with a GPU.
     *("gpu.json", "step.hlo.xz", "step.xplane.pb.xz"),
     *("model.py", "step.py"),  # In examples of output.
     *("maxtext_target.py", "train_compile.py"),  # MaxText, and a target for it.
@@ -207,7 +207,7 @@ def test_every_path_that_a_page_names_exists(page):
 
 
 @_each_of_all
-def test_every_link_to_a_file_of_ours_leads_there(page):
+def test_every_relative_link_of_a_page_leads_to_a_file(page):
   links = [it for it in _LINK.findall(page.read_text()) if "://" not in it]
   assert not [link for link in links if not (page.parent / link).exists()]
 
@@ -218,7 +218,7 @@ def test_every_benchmark_that_a_page_runs_exists(page):
     assert importlib.util.find_spec(name) is not None
 
 
-def test_pages_name_paths_to_check_and_those_that_are_gone_are_found_out():
+def test_pages_name_many_paths_and_missing_ones_are_detected():
   texts = [page.read_text() for page in _ALL_PAGES]
   assert len({name for text in texts for name in _named(text)}) > 100
   assert len({m for text in texts for m in _MODULE.findall(text)}) > 10

@@ -110,7 +110,7 @@ def test_no_file_mentions_a_path_of_one_machine():
   assert not found, f"write these paths relative to the repository: {found}"
 
 
-def test_installed_version_is_the_one_in_the_package():
+def test_the_installed_version_is_the_version_of_the_package():
   assert importlib.metadata.version("lagom-xla") == lagom_xla.__version__
 
 
@@ -119,7 +119,7 @@ def test_lagom_xla_passes_is_the_top_level_passes_directory():
   assert pathlib.Path(location).resolve() == _ROOT / "passes"
 
 
-def test_a_rooms_overview_names_modules_that_there_are():
+def test_package_docstrings_name_only_existing_modules():
   unknown = []
   for name in _python_files():
     if not re.match(r"(lagom_xla|passes)/.*__init__\.py", name):

@@ -22,7 +22,7 @@ from lagom_xla.passes import registry
 _PAGE = ROOT / "docs/tutorial.md"
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What the doctor says here has a test of its own.
+# The doctor has its own tests.
 _INSTALLS = ("python3 -m venv", "pip install", "lagom-xla doctor")
 _TIMEOUT_S = 300
 
@@ -57,11 +57,11 @@ def printed(folder) -> dict[str, str]:
     commands = [line for line in lines if not line.startswith(_INSTALLS)]
     if not commands:
       continue
-    # What compiles once or twice takes longer to start a worker.
+    # For one or two compiles, starting a worker takes longer.
     workers = {"LAGOM_XLA_WORKERS": "0"}
     if any(line.startswith("lagom-xla tune") for line in commands):
       workers = {}
-    # A block is one shell, in which what is sourced stays.
+    # A block is one shell, so sourced variables persist.
     done = subprocess.run(
       ["bash", "-ec", "\n".join(commands)],
       cwd=folder,
@@ -80,7 +80,7 @@ def _of(printed: dict[str, str], start: str) -> list[str]:
   return [out for line, out in printed.items() if line.startswith(start)]
 
 
-def test_an_eighth_of_the_batch_hides_less(printed):
+def test_an_eighth_of_the_batch_hides_less_communication(printed):
   whole, eighth = map(_exposed_share, _of(printed, "lagom-xla inspect"))
   assert whole < eighth
 
@@ -96,7 +96,7 @@ def _exposed_share(inspected: str) -> float:
   return waits_ms / step_ms
 
 
-def test_tune_writes_what_the_page_names(printed, folder):
+def test_tune_writes_the_files_that_the_page_names(printed, folder):
   assert _of(printed, "lagom-xla tune")
   names = {path.name for path in (folder / "plan").iterdir()}
   assert names >= {"plan.json", "env.sh", "nccl_table.bin", "report.json.gz"}
@@ -108,7 +108,7 @@ def test_the_report_needs_no_network(printed, folder):
   assert "<html" in page and not re.search(r"<(?:script|link)[^>]*http", page)
 
 
-def test_every_part_of_the_plan_acts(printed):
+def test_verify_of_the_plan_succeeds(printed):
   assert _of(printed, "lagom-xla verify")
 
 
