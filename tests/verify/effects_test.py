@@ -46,7 +46,7 @@ def seen(scheduled, fsdp_step, request) -> Seen:
   return effect_of
 
 
-def test_combining_less_is_seen_in_numbers_and_sizes(seen, sizes):
+def test_less_combining_is_reported_with_numbers_and_sizes(seen, sizes):
   effect = seen("fsdp_unrolled", _GATHER, 0)
   layer = sizes["width"] * sizes["hidden"] * 2
   out = sizes["width"] * sizes["classes"] * 2
@@ -58,18 +58,18 @@ def test_combining_less_is_seen_in_numbers_and_sizes(seen, sizes):
     f"1 all-gather became {num_gathers}, the largest of {layer / 1e6:.1f} MB"
     f" (before {together / 1e6:.1f} MB)"
   )
-  # Nothing is said of kinds that stayed as they were.
+  # Unchanged kinds are not mentioned.
   assert "reduce-scatter" not in effect.evidence
 
 
-def test_pipelining_is_seen_in_what_crosses_iterations(seen):
+def test_pipelining_is_reported_with_collectives_across_iterations(seen):
   effect = seen("fsdp_scan", "xla_gpu_enable_pipelined_all_gather", True)
   assert effect.acted
   # One in the loop, and one ahead of it.
   assert "2 more collectives pipelined over loop iterations" in effect.evidence
 
 
-def test_double_buffering_is_seen_in_iterations(seen, sizes):
+def test_double_buffering_is_reported_with_loop_iterations(seen, sizes):
   effect = seen("tp_scan", "xla_gpu_enable_while_loop_double_buffering", True)
   runs = sizes["layers"]
   assert effect.acted
@@ -77,7 +77,7 @@ def test_double_buffering_is_seen_in_iterations(seen, sizes):
   assert "2 all-reduces became 4" in effect.evidence
 
 
-def test_an_overlap_limit_is_seen_in_what_is_beside_collectives(seen):
+def test_an_overlap_limit_is_reported_with_overlapping_kernels(seen):
   nothing = seen("fsdp_scan", _LIMIT, 1)  # It is the default.
   assert not nothing.acted
   assert nothing.evidence == "no effect: the schedule is the same without it"
@@ -94,7 +94,7 @@ def test_an_overlap_limit_is_seen_in_what_is_beside_collectives(seen):
 
 
 @pytest.mark.parametrize("kernels", [("cosine", "sine"), ("sine", "tan")])
-def test_other_kernels_and_another_order_are_seen(kernels):
+def test_different_and_reordered_kernels_are_reported(kernels):
   def analysis(first: str, second: str) -> overlap_lib.Analysis:
     return overlap_lib.analyze(
       hlo_text.load(f"""

@@ -40,7 +40,7 @@ def _setting_of(step: step_lib.Step, kind: str) -> plan_lib.NcclSetting:
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_a_setting_names_the_collectives_that_it_meets(step, kind):
+def test_the_effect_of_a_setting_names_its_collectives(step, kind):
   entry = _setting_of(step, kind)
   (effect,) = effects.of_settings((entry,), step)
   (name,) = [c.name for c in step.analysis.collectives if c.kind == kind]
@@ -56,7 +56,7 @@ def test_a_setting_names_the_collectives_that_it_meets(step, kind):
     assert f", 4 channels over {num_arrays} arrays, " in effect.value
 
 
-def test_a_setting_has_the_step_with_it_and_with_nccls_own(step):
+def test_the_effect_of_a_setting_has_step_times_with_and_without_it(step):
   entry = _setting_of(step, "all-gather")
   (effect,) = effects.of_settings((entry,), step)
   with_it = {**step.default, entry.key: entry.setting}
@@ -67,7 +67,7 @@ def test_a_setting_has_the_step_with_it_and_with_nccls_own(step):
   assert effect.replaces.startswith(f"{default.algorithm}/{default.protocol}, ")
 
 
-def test_each_setting_is_judged_by_itself(step):
+def test_each_setting_is_judged_separately(step):
   good = _setting_of(step, "all-gather")
   absent = dataclasses.replace(
     good, key=dataclasses.replace(good.key, num_bytes=4)
@@ -101,7 +101,7 @@ def test_a_setting_that_a_variable_rules_out_has_no_effect(step, monkeypatch):
   assert effect.acted
 
 
-def test_a_cap_reaches_the_collectives_that_take_more_channels(step):
+def test_a_channel_cap_affects_collectives_that_take_more_channels(step):
   channels = sorted(setting.num_channels for setting in step.default.values())
   assert channels[0] < channels[-1]
   for cap in (1, channels[0], channels[-1] - 1):
@@ -115,7 +115,7 @@ def test_a_cap_reaches_the_collectives_that_take_more_channels(step):
     )
 
 
-def test_a_cap_that_nothing_exceeds_has_no_effect(step):
+def test_a_channel_cap_that_no_collective_exceeds_has_no_effect(step):
   most = max(setting.num_channels for setting in step.default.values())
   (effect,) = effects.of_environment({"NCCL_MAX_CTAS": str(most)}, step)
   assert not effect.acted

@@ -46,7 +46,7 @@ def _effects(
   return {effect.knob: effect for effect in verification.effects}
 
 
-def test_every_knob_of_a_searched_plan_acts(tuned):
+def test_every_knob_of_a_searched_plan_has_an_effect(tuned):
   verification = verification_lib.verify(tuned.plan, tuned.target)
   plan = tuned.plan
   assert plan.xla.options and plan.nccl_settings
@@ -60,8 +60,8 @@ def test_every_knob_of_a_searched_plan_acts(tuned):
   assert verification.planned_us == pytest.approx(prediction.nccl_settings_us)
 
 
-def test_a_plan_that_loses_says_so_with_a_range_of_this_compile(monkeypatch):
-  # A step that another program has made faster, and the plan slower.
+def test_a_plan_that_has_become_slower_is_reported_with_a_range(monkeypatch):
+  # A step that has become faster, so that the plan slows it down.
   target = fake_target.of(
     lambda config: hlo_text.exposed_gather(90 if config.options else 50)
   )
@@ -80,7 +80,7 @@ def test_a_plan_that_loses_says_so_with_a_range_of_this_compile(monkeypatch):
     assert ran.status == status and said in ran.out
 
 
-def test_both_sides_are_compared_with_the_products_of_the_plan():
+def test_both_steps_are_compared_with_the_plans_matmul_kernels():
   triton = "xla_gpu_enable_triton_gemm"
 
   def takes_us(config: config_lib.XlaConfig) -> float:
@@ -99,16 +99,16 @@ def test_both_sides_are_compared_with_the_products_of_the_plan():
   assert "takes the faster one" in note and triton in note
 
 
-def test_a_plan_that_changes_nothing_has_nothing_to_show(tuned):
+def test_a_plan_that_changes_nothing_has_no_effects(tuned):
   verification = verify_with(tuned, told={}, nccl_env={}, nccl_settings=())
   assert verification.effects == ()
   assert verification.all_acted
   assert verification.planned_us == verification.default_us
 
 
-def test_an_option_is_judged_by_what_leaving_it_out_changes(tuned):
-  # Beside XLA's own combining the limit moves two of three collectives; nothing
-  # with JAX 0.12, where most are sync. Each on its own, others move.
+def test_an_option_is_judged_by_leaving_it_out_of_the_plan(tuned):
+  # With XLA's own combining the limit moves two of three collectives, or none
+  # with JAX 0.12, where most are sync. Without combining it moves others.
   options = {_LIMIT: 2, _GATHER: 0}
   evidence = {
     name: _effects(
@@ -120,7 +120,7 @@ def test_an_option_is_judged_by_what_leaving_it_out_changes(tuned):
   assert " of 11 collectives moved" in evidence["both"]
 
 
-def test_the_scheduler_is_as_today_where_fixed_costs_would_switch_it_off(
+def test_a_scheduler_that_fixed_costs_would_disable_is_kept_as_today(
   tuned,
 ):
   options = {knobs.ESTIMATES: False, knobs.SCHEDULER: True}
@@ -140,8 +140,8 @@ def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
   return [c.label for c in found.values() if c.kind == kind]
 
 
-def test_a_threshold_beside_combine_groups_is_judged_without_them(tuned):
-  # Groups overrule it; it is for processes that cannot set any.
+def test_a_threshold_with_combine_groups_is_judged_without_the_groups(tuned):
+  # Groups override the threshold; it is for processes that cannot set groups.
   gathers = _of_kind(tuned.target, "all-gather")
   step = tuner.inspect(tuned.target)
   profile = feedback.profile(step, step.default)
@@ -165,7 +165,7 @@ def test_a_threshold_beside_combine_groups_is_judged_without_them(tuned):
   assert not found[_LIMIT].evidence.startswith("without the combine groups")
 
 
-def test_a_scheduled_module_takes_settings_and_no_options(fsdp_unrolled):
+def test_a_scheduled_module_accepts_settings_but_no_options(fsdp_unrolled):
   target = target_lib.of_module(fsdp_unrolled, H100, name="scheduled")
   plan = plan_of(target)
   assert plan.nccl_settings and not plan.xla.options
@@ -192,7 +192,7 @@ def test_a_scheduled_module_takes_settings_and_no_options(fsdp_unrolled):
     ),
   ],
 )
-def test_another_cluster_is_refused_with_a_figure_that_differs(
+def test_a_plan_for_another_cluster_is_refused_with_a_difference(
   tuned, cluster, difference
 ):
   with pytest.raises(errors.PlanError) as refused:
@@ -201,12 +201,12 @@ def test_another_cluster_is_refused_with_a_figure_that_differs(
   assert difference in str(refused.value)
 
 
-def test_the_same_cluster_by_another_name_is_the_same(tuned):
+def test_a_plan_for_the_same_cluster_under_another_name_is_accepted(tuned):
   renamed = dataclasses.replace(H100, name="our cluster")
   assert verify_with(tuned, cluster=renamed).all_acted
 
 
-def test_another_module_is_refused(tuned, fsdp_step):
+def test_a_plan_for_another_module_is_refused(tuned, fsdp_step):
   other = target_lib.of_step(fsdp_step(), H100, name="scan")
   for use in (verification_lib.verify, checked.compile_with):
     with pytest.raises(errors.PlanError, match="shardings changed") as refused:
@@ -214,6 +214,6 @@ def test_another_module_is_refused(tuned, fsdp_step):
     assert tuned.plan.module_fingerprint in str(refused.value)
 
 
-def test_groups_of_another_step_are_refused(tuned):
+def test_combine_groups_of_another_step_are_refused(tuned):
   with pytest.raises(errors.PlanError, match=r"for another step.*absent"):
     verify_with(tuned, told={"combine_groups": (("absent", "missing"),)})
