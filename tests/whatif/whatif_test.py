@@ -94,14 +94,14 @@ def by_name(weak: dict[str, Any]) -> dict[str, dict[str, Any]]:
   return {row["cluster"]: row for row in (*weak["points"], *weak["rows"])}
 
 
-def test_the_docs_name_the_options_that_there_are() -> None:
+def test_the_docs_name_all_options_of_whatif() -> None:
   text = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
   helped = run("whatif", "--help").out
   named, there = (
     set(re.findall(r"--[a-z-]+[a-z]", words)) - {"--arg"}
     for words in (text, helped)
   )
-  # But for options that are the same everywhere.
+  # Options that all commands share need not be named.
   everywhere = {"--debug", "--help", "--helpfull", "--quiet", "--verbose"}
   assert named <= there <= named | everywhere
 
@@ -124,7 +124,7 @@ def test_clusters_of_the_same_gpus_share_one_schedule(weak, by_name) -> None:
   assert own["figures"]["per_step"] == 2 * alone["per_step"] == _TOKENS
 
 
-def test_under_strong_scaling_a_step_has_the_same_tokens_everywhere(
+def test_strong_scaling_has_the_same_examples_per_step_everywhere(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ) -> None:
   outcome = run(
@@ -138,7 +138,7 @@ def test_under_strong_scaling_a_step_has_the_same_tokens_everywhere(
   assert [one["gain"] for one in figures] == [None, None]
 
 
-def test_a_cluster_for_which_the_code_fails_says_so_and_the_others_stand(
+def test_a_cluster_on_which_the_target_fails_has_only_a_refusal(
   by_name,
 ) -> None:
   failed = by_name["4x8xh100"]
@@ -147,7 +147,7 @@ def test_a_cluster_for_which_the_code_fails_says_so_and_the_others_stand(
   assert "\n" not in failed["refusal"]
 
 
-def test_where_the_code_fails_everywhere_the_command_does(
+def test_whatif_fails_if_the_target_fails_on_every_cluster(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ) -> None:
   write_steps(tmp_path)
@@ -157,7 +157,7 @@ def test_where_the_code_fails_everywhere_the_command_does(
   assert "RuntimeError: no data" in outcome.err.splitlines()[-1]
 
 
-# The mesh is made when the program is imported, of all devices that there are.
+# This program makes its mesh of all devices when it is imported.
 _AT_IMPORT = """\
 import jax
 import jax.numpy as jnp
@@ -197,7 +197,7 @@ def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
     "1x4xh100",
   )
   assert (eight["num_gpus"], four["num_gpus"]) == (8, 4)
-  # What the program says in the other process is said here.
+  # Errors of the other process are reported here.
   assert "AssertionError: no mesh of 32 (mesh.py:" in refused["refusal"]
 
 
@@ -211,7 +211,7 @@ def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
     ("--tokens-per-step=-1", "is not a number above 0"),
   ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(
+def test_invalid_options_are_refused_in_one_line(
   option: str, words: str, tmp_path: pathlib.Path
 ) -> None:
   path = tmp_path / "step.hlo"
@@ -249,7 +249,7 @@ def _of_module(
   return [row.cluster for row in compared.rows], stopped, events
 
 
-def test_targets_are_lowered_while_the_one_before_compiles(
+def test_each_target_is_lowered_while_the_previous_one_compiles(
   fsdp_scan: hlo.Module,
 ) -> None:
   rows, stopped, events = _of_module(fsdp_scan, num_ahead=1)
@@ -261,7 +261,7 @@ def test_targets_are_lowered_while_the_one_before_compiles(
   ]
 
 
-def test_a_stop_keeps_what_was_found_so_far(fsdp_scan: hlo.Module) -> None:
+def test_a_stop_keeps_the_rows_found_so_far(fsdp_scan: hlo.Module) -> None:
   rows, stopped, _ = _of_module(fsdp_scan, stops_at="2x4xh100")
   assert rows == ["1x8xh100", "2x4xh100"]
   assert stopped is not None and stopped.is_caught
@@ -299,7 +299,7 @@ def _compared(module_file: str, *arguments: str) -> dict[str, Any]:
   return json.loads(run("whatif", module_file, "--format=json", *arguments).out)
 
 
-def test_a_module_is_compared_on_clusters_of_as_many_gpus_and_no_others(
+def test_a_module_is_compared_only_on_clusters_of_as_many_gpus(
   module_file: str,
 ) -> None:
   found = _compared(module_file, "--cluster=2x4xh100,4x4xh100,2x4xh200")
@@ -317,18 +317,18 @@ def test_a_module_is_compared_on_clusters_of_as_many_gpus_and_no_others(
   assert outcome.err.startswith(f"lagom-xla: {module_file} is an HLO module")
 
 
-def test_each_network_rate_is_a_row_of_its_own(module_file: str) -> None:
+def test_each_network_rate_has_its_row(module_file: str) -> None:
   rates = ("--network-gbps=50,200", "--search=none")
   rows = _compared(module_file, "--cluster=2x4xh100", *rates)["rows"]
   assert [row["gbits_per_gpu"] for row in rows] == [50, 200]
   slow, fast = (row["figures"] for row in rows)
   assert slow["step"]["us"] > fast["step"]["us"]
-  # What twice the slow network brings is what a row of that rate would show.
+  # The slow row predicts the same time for the fast rate.
   (at,) = (n for n in slow["networks"] if n["gbits_per_gpu"] == 200)
   assert at["step_us"] == fast["step"]["us"]
 
 
-def test_a_job_of_a_process_per_gpu_has_kernels_of_xlas_own_as_jaxlib_has(
+def test_xla_kernels_span_single_gpu_processes_only_if_jaxlib_can(
   tmp_path: pathlib.Path,
 ) -> None:
   config = '{"collective_backend_config":{"kernel_strategy":"TRITON_ONE_SHOT"}}'
@@ -355,7 +355,7 @@ def test_a_job_of_a_process_per_gpu_has_kernels_of_xlas_own_as_jaxlib_has(
   assert refused.status and "it must divide" in refused.err
 
 
-def test_calls_that_may_communicate_leave_what_is_exposed_open(
+def test_exposed_time_is_open_with_calls_that_may_communicate(
   tmp_path: pathlib.Path,
 ) -> None:
   file = tmp_path / "step.hlo"
@@ -387,7 +387,7 @@ def _with_network(step: step_lib.Step, rate_gbits: float) -> step_lib.Step:
 
 @hypothesis.given(rates=st.tuples(_rates, _rates))
 @hypothesis.settings(max_examples=30)
-def test_a_faster_network_is_never_slower_under_equal_settings_nor_its_bound(
+def test_a_faster_network_never_raises_step_time_or_lower_bound(
   between: step_lib.Step, rates: tuple[float, float]
 ) -> None:
   slow, fast = (_with_network(between, rate) for rate in sorted(rates))
@@ -459,7 +459,7 @@ def _refused(row: comparison_lib.Row, why: str) -> comparison_lib.Row:
   return dataclasses.replace(row, figures=None, refusal=why)
 
 
-def test_a_terminal_gets_80_columns_with_all_clusters() -> None:
+def test_all_clusters_are_shown_within_80_columns() -> None:
   points = [_row("p5en.0xlarge", 2**i, per_step=1e6) for i in range(11)]
   refused = _refused(_row("8xb200", 1024), "No. " * 99)
   console = rich.console.Console(width=100)
@@ -476,7 +476,7 @@ def test_a_terminal_gets_80_columns_with_all_clusters() -> None:
   assert starred == [str(2**i) for i in range(4, 11)]
 
 
-def _told(
+def _of_curve(
   steps_us: Sequence[float], flops: Sequence[float], **options: Any
 ) -> comparison_lib.Comparison:
   """A comparison of points, starting at one node and doubling."""
@@ -489,8 +489,8 @@ def _told(
   )
 
 
-def test_a_curve_says_from_where_on_a_gpu_does_half_its_work() -> None:
-  told = _told([1e6, 1.25e6, 2e6, 4e6], [1e15, 2e15, 4e15, 8e15])
+def test_a_curve_names_the_size_at_which_gpus_drop_below_half_speed() -> None:
+  told = _of_curve([1e6, 1.25e6, 2e6, 4e6], [1e15, 2e15, 4e15, 8e15])
   assert any(
     "on 8 nodes a GPU reaches 25% of its speed on 1, and less than half from 8"
     " on" in text
@@ -498,18 +498,18 @@ def test_a_curve_says_from_where_on_a_gpu_does_half_its_work() -> None:
   ), told.findings
 
 
-def test_what_grows_neither_with_the_gpus_nor_stays_is_called_mixed() -> None:
-  told = _told(
+def test_work_that_grows_less_than_the_gpus_is_mixed_scaling() -> None:
+  told = _of_curve(
     [1e6, 1e6, 1e6], [1e15, 1.5e15, 2e15], unit="tokens", per_step=100.0
   )
   assert told.scaling.startswith("Mixed scaling: from 8 to 32 GPUs, 4 times")
   per_step = [row.figures.per_step for row in told.points if row.figures]
   assert per_step == [100, 150, 200]
-  told = _told([1e6, 1e6], [1e15, 0.7e15])
+  told = _of_curve([1e6, 1e6], [1e15, 0.7e15])
   assert told.scaling.endswith("the program's matmuls shrink to 70.00%.")
 
 
-def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
+def test_tokens_per_step_are_ignored_if_the_first_cluster_fails() -> None:
   rows = (_refused(_row("8xh100", 1), "No mesh."), _row("8xh100", 2))
   told = comparison_lib.of_rows(
     rows, (), target="step", search="none", unit="tokens", per_step=1.0
@@ -518,7 +518,7 @@ def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
   assert any("1x8xh100, which has no figures" in note for note in told.notes)
 
 
-def test_notes_say_what_was_searched_and_what_memory_does_not_hold() -> None:
+def test_notes_name_the_search_and_steps_that_exceed_memory() -> None:
   rows = [_row("8xh100", 1)]
   quick, full = (
     " ".join(
