@@ -25,7 +25,7 @@ _COMMANDS: Mapping[str, Callable[[str], tuple[str, ...]]] = {
   "plugin": lambda plan: ("plugin", plan),
   "verify": lambda plan: ("verify", plan, "absent.py:step", CLUSTER),
 }
-# Path of a field, what it is edited to, and what is said of it.
+# A field's path, its edited value, and words of the refusal.
 _EDITS = [
   ("prediction.default_us", float("nan"), "default_us is NaN"),
   ("nccl_settings.0.setting.num_channels", -5, "num_channels is -5"),
@@ -104,10 +104,10 @@ def test_a_damaged_or_missing_table_is_refused_by_every_command(
   _assert_refused(folder, str(table))
 
 
-def test_the_plan_as_it_was_written_is_taken(folder):
+def test_an_unchanged_plan_is_accepted_by_every_command(folder):
   for name in ("flags", "merge", "plugin"):
     outcome = run(*_COMMANDS[name](str(folder)))
     assert (outcome.status, outcome.err) == (0, ""), name
-  # The plan is fine, so it is the target that is complained about.
+  # The plan is valid, so the error is about the target.
   outcome = run(*_COMMANDS["verify"](str(folder)))
   assert outcome.err == "lagom-xla: There is no file absent.py.\n"

@@ -111,7 +111,7 @@ _SCHEMA = jsonschema.Draft202012Validator(plan_lib.schema())
 
 @settings(deadline=None, max_examples=30)
 @given(plans)
-def test_a_plan_survives_json_and_follows_its_schema(plan):
+def test_a_plan_round_trips_through_json_and_follows_its_schema(plan):
   raw = json.loads(json.dumps(plan.to_dict()))
   assert plan_lib.from_dict(raw, where="a plan") == plan
   _SCHEMA.validate(raw)
@@ -131,7 +131,7 @@ def test_a_plan_survives_json_and_follows_its_schema(plan):
   ],
   ids=lambda damage: next(iter(damage)),
 )
-def test_what_the_schema_refuses_is_not_read_either(damage):
+def test_plans_that_the_schema_refuses_are_not_read(damage):
   raw = {**PLAN.to_dict(), **damage}
   assert not _SCHEMA.is_valid(raw)
   with pytest.raises(errors.PlanError):
@@ -162,7 +162,7 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
   assert plan_lib.load(str(path)) == PLAN
 
 
-def test_a_plan_of_the_format_before_is_read():
+def test_a_plan_of_the_previous_format_is_read():
   raw = PLAN.to_dict()
   del raw["nccl_variables"], raw["compiler_options"]
   del raw["cluster"]["processes_per_node"]
@@ -194,7 +194,9 @@ def test_a_plan_of_the_format_before_is_read():
     ('{"format_version": 6}', "module_name is missing"),
   ],
 )
-def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
+def test_a_file_that_is_not_a_plan_is_refused_with_its_path(
+  tmp_path, text, reason
+):
   path = tmp_path / "plan.json"
   path.write_bytes(text.encode("latin-1"))
   with pytest.raises(errors.PlanError) as caught:
@@ -204,7 +206,7 @@ def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
 
 
 @pytest.mark.parametrize("field", sorted(PLAN.to_dict()))
-def test_a_plan_that_lacks_a_field_is_refused_by_its_name(field):
+def test_a_missing_field_of_a_plan_is_named(field):
   raw = PLAN.to_dict()
   del raw[field]
   with pytest.raises(errors.PlanError, match=r"here\.json") as caught:
@@ -301,7 +303,7 @@ def _fingerprint(*replacements: tuple[str, str]) -> str:
   return plan_lib.fingerprint(hlo.load(text))
 
 
-def test_a_fingerprint_knows_nothing_of_names_and_source_lines():
+def test_a_fingerprint_ignores_names_and_source_lines():
   metadata = ', metadata={op_name="jit(f)/dot" source_file="/a/b.py" '
   assert _fingerprint() == _fingerprint(
     ("HloModule step", "HloModule other"),
@@ -325,14 +327,14 @@ def test_a_fingerprint_knows_nothing_of_names_and_source_lines():
     ),
   ],
 )
-def test_a_fingerprint_tells_modules_apart(old, new):
+def test_a_fingerprint_distinguishes_modules(old, new):
   replacements = [(old, new)]
   if old == "64,64":
     replacements.append(("512,64", "520,65"))
   assert _fingerprint(*replacements) != _fingerprint()
 
 
-def test_a_fingerprint_tells_schedules_apart():
+def test_a_fingerprint_distinguishes_schedules():
   lines = _HLO.replace("num_partitions", "is_scheduled=true, num_partitions")
   swapped = lines.replace("p = f32[64,64] parameter(0)\n", "").replace(
     "parameter(1)\n", "parameter(1)\n  p = f32[64,64] parameter(0)\n"
