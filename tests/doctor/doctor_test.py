@@ -33,18 +33,18 @@ def _by_name(checkup: doctor.Checkup) -> dict[str, doctor.Finding]:
   return {finding.name: finding for finding in checkup.findings}
 
 
-def test_what_tuning_needs_works_where_the_tests_run(healthy):
+def test_everything_that_tuning_needs_works_on_this_machine(healthy):
   assert healthy.works, healthy
   essential = [f.name for f in healthy.findings if f.is_essential]
   assert essential == ["XLA_FLAGS", "schedules", "full compiles"]
 
 
-def test_versions_are_those_that_are_imported(healthy):
+def test_versions_are_of_the_imported_packages(healthy):
   versions = {version.package: version.version for version in healthy.versions}
   assert versions["jax"] == jax.__version__
 
 
-def test_trials_that_take_too_long_are_ended_and_said():
+def test_checks_that_take_too_long_are_stopped_and_reported():
   checkup = doctor.examine(limit_s=0.01)
   assert not checkup.works
   findings = _by_name(checkup)
@@ -53,7 +53,7 @@ def test_trials_that_take_too_long_are_ended_and_said():
   assert "less busy" in findings["XLA_FLAGS"].found
   # Nothing is known to be missing.
   assert not findings["full compiles"].advice
-  # What needs no process is told all the same.
+  # Checks that need no process are still reported.
   assert findings["cache"].status == "works"
 
 
@@ -86,7 +86,7 @@ def sick(tmp_path_factory) -> dict[str, dict[str, Any]]:
   ("name", "status", "words"),
   [
     ("XLA_FLAGS", "fails", "xla_no_such_flag"),
-    # A trial that ends its process leaves those before it.
+    # A crash loses no earlier findings.
     ("schedules", "fails", "its process ended"),
     ("full compiles", "fails", "not tried: an earlier"),
     ("NCCL tuner", "fails", "false could not compile plugin.c"),
@@ -94,12 +94,12 @@ def sick(tmp_path_factory) -> dict[str, dict[str, Any]]:
     ("cache", "fails", "cannot write "),
   ],
 )
-def test_what_works_and_what_does_not_is_said(sick, name, status, words):
+def test_each_finding_has_its_status_and_details(sick, name, status, words):
   assert sick[name]["status"] == status
   assert words in sick[name]["found"]
 
 
-def test_what_does_not_work_comes_with_advice_and_what_works_with_none(sick):
+def test_only_findings_that_fail_come_with_advice(sick):
   for finding in sick.values():
     if finding["status"] != "missing":
       says_how = bool(finding["advice"]) or "pip install" in finding["found"]
@@ -123,14 +123,14 @@ def test_what_does_not_work_comes_with_advice_and_what_works_with_none(sick):
     ),
   ],
 )
-def test_what_xla_reads_of_its_flags_is_said(monkeypatch, capsys, flags, found):
+def test_flags_that_xla_reads_are_reported(monkeypatch, capsys, flags, found):
   monkeypatch.setenv("XLA_FLAGS", flags)
   doctor.main(["flags"])
   answer = json.loads(capsys.readouterr().out)["flags"]
   assert (answer["status"], answer["found"]) == ("works", found)
 
 
-def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
+def test_a_system_with_unknown_free_memory_is_still_examined(
   monkeypatch,
 ):
   monkeypatch.delattr(os, "sched_getaffinity")
@@ -142,14 +142,16 @@ def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
   )
 
 
-def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
+def test_advised_workers_fit_in_free_memory():
   assert doctor.workers(10**6).status == "works"
   finding = doctor.workers(10**18)
   assert finding.status == "fails"
   assert finding.advice == "Pass --workers=0: more do not fit."
 
 
-def test_the_verdict_comes_first_and_names_what_is_broken(healthy, monkeypatch):
+def test_the_doctor_begins_with_a_verdict_that_names_broken_parts(
+  healthy, monkeypatch
+):
   monkeypatch.setattr(doctor, "examine", lambda: healthy)
   first, *_ = run("doctor").out.splitlines()
   assert first == "inspect and tune work here."
