@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A cap on all channels is the highest of the best, or of the surest."""
+"""A cap on all channels is the highest of the fastest, or surest, caps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import channel_cap
 
 
-def test_a_cap_is_the_highest_of_the_best():
+def test_the_best_cap_is_the_highest_of_the_fastest_caps():
   step = gather_steps.step(
     gather_steps.module([16 * MIB], kernels_us=400.0, size=ONE_WAVE)
   )
@@ -41,14 +41,14 @@ def test_a_cap_is_the_highest_of_the_best():
 
 
 @pytest.mark.parametrize("gathers", [[[64 * MIB]], []])
-def test_there_is_no_cap_where_none_helps(gathers: list[list[int]]):
+def test_no_cap_is_set_if_none_helps(gathers: list[list[int]]):
   step = gather_steps.step(gather_steps.module(*gathers, kernels_us=3.0))
   cap = channel_cap.best(step)
   assert cap.max_channels is None
   assert cap.configuration == step.default
 
 
-# The surest.
+# Caps by their assured gain.
 
 
 def _assured_us(step: step_lib.Step) -> dict[int, float]:
@@ -64,7 +64,7 @@ def _assured_us(step: step_lib.Step) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(("mib", "kernels_us"), [(16, 300.0), (64, 1000.0)])
-def test_the_surest_cap_is_the_highest_of_all_with_its_assured_gain(
+def test_the_surest_cap_is_the_highest_with_the_largest_assured_gain(
   mib: int, kernels_us: float
 ):
   module = gather_steps.module(
@@ -79,7 +79,7 @@ def test_the_surest_cap_is_the_highest_of_all_with_its_assured_gain(
   )
 
 
-def test_no_cap_of_a_compiled_step_is_surer_than_the_surest(
+def test_no_cap_of_a_compiled_step_has_a_larger_assured_gain(
   fsdp_unrolled: hlo.Module,
 ):
   step = step_lib.of_module(fsdp_unrolled, cluster_lib.parse("1x8xh100"))

@@ -69,7 +69,7 @@ def step(h100s: Sequence[jax.Device], scheduled: Scheduled) -> step_lib.Step:
   return step_lib.of_module(scheduled(_of_three_kinds(h100s)), H100)
 
 
-def test_the_option_is_no_part_of_what_is_compiled(
+def test_the_option_does_not_change_the_compiled_module(
   h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
 ) -> None:
   with_it = scheduled(_of_three_kinds(h100s), **{_OPTION: 4})
@@ -93,7 +93,7 @@ def _channels(configuration: step_lib.Configuration) -> dict[str, int]:
     ),
   ],
 )
-def test_the_variable_reaches_all_and_the_option_no_permutes(
+def test_the_variable_caps_all_kinds_and_the_option_all_but_permutes(
   step: step_lib.Step,
   max_channels: int,
   limit: settings.Limit,
@@ -105,7 +105,7 @@ def test_the_variable_reaches_all_and_the_option_no_permutes(
   assert _channels(capped) == {**before, **changed}
 
 
-def test_no_setting_has_more_channels_than_the_option_leaves(
+def test_no_setting_has_more_channels_than_the_option_allows(
   step: step_lib.Step,
 ) -> None:
   capped = step.capped(4)
@@ -119,7 +119,7 @@ def test_no_setting_has_more_channels_than_the_option_leaves(
     )
 
 
-# What XLA_FLAGS says already.
+# Caps that XLA_FLAGS already sets.
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_no_setting_has_more_channels_than_the_option_leaves(
     (f"--{_OPTION}=-1", {}, None),
   ],
 )
-def test_a_config_comes_on_top_of_what_runs_today(
+def test_the_cap_of_a_config_overrides_the_cap_in_xla_flags(
   monkeypatch: pytest.MonkeyPatch,
   flags: str,
   options: dict[str, Any],
@@ -152,7 +152,7 @@ def _plan() -> plan_lib.Plan:
   return tuner.tune(_TARGET, applied="flags").plan
 
 
-def test_today_is_what_a_cap_of_the_users_makes_it(
+def test_gains_are_relative_to_a_cap_that_the_user_already_set(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   free = evaluation.scheduled_step(_TARGET)
@@ -161,7 +161,7 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
   plan = _plan()
   capped = channel_cap.capped(free, own.num_channels - 2)
   assert plan.prediction.default_us == free.timeline(capped).step_time_us
-  # A lower cap is surely better still.
+  # A lower cap is even better.
   assert int(plan.xla.options[_OPTION]) < own.num_channels - 2
   verified = verification.verify(plan, _TARGET)
   assert verified.planned_us == plan.planned_us
@@ -169,13 +169,15 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
   assert effect.replaces == str(own.num_channels - 2)
 
 
-def test_a_cap_that_is_the_best_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_cap_that_is_already_the_best_is_kept(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
   kept = _plan().xla.options[_OPTION]
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}={kept}")
   assert _plan().is_default
 
 
-def test_a_cap_that_costs_time_is_lifted(
+def test_a_users_cap_that_costs_time_is_lifted(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}=1")
@@ -187,7 +189,7 @@ def test_a_cap_that_costs_time_is_lifted(
   assert effect.with_us == tuning.plan.planned_us < (effect.without_us or 0.0)
 
 
-# The plan of it.
+# Plans with the option.
 
 
 @pytest.fixture
@@ -202,7 +204,7 @@ def plan() -> plan_lib.Plan:
 
 
 @pytest.mark.parametrize("merges", [None, False, True])
-def test_an_inherited_variable_does_not_overrule_the_option(
+def test_an_inherited_variable_does_not_override_the_option(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
   plan: plan_lib.Plan,
@@ -223,7 +225,7 @@ def test_an_inherited_variable_does_not_overrule_the_option(
 
 
 @pytest.mark.parametrize("value", [-5, 65])
-def test_a_number_that_nccl_cannot_have_is_refused(
+def test_a_number_of_channels_that_nccl_cannot_use_is_rejected(
   tmp_path: pathlib.Path, plan: plan_lib.Plan, value: int
 ) -> None:
   xla = config_lib.XlaConfig(options={_OPTION: value})

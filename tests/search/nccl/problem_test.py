@@ -78,8 +78,8 @@ def _beside(outer: str, outer_mib: int, inner: str) -> str:
   return "\n".join([start, inner, done])
 
 
-# The parts of steps, and what is tuned together in them: keys by their MiB, and
-# how often each of their programs runs.
+# Parts of steps, and the problems in them: keys by their MiB, and how often
+# each of their programs runs.
 _PROBLEMS = {
   "nothing": ([hlo_text.kernel("kernel", 50)], []),
   "no common key": (
@@ -139,7 +139,7 @@ def step(name: str) -> step_lib.Step:
   return _step(*parts, loop=_LOOPS.get(name))
 
 
-def test_what_meets_is_tuned_together_and_alike_overlaps_are_counted(
+def test_keys_that_share_overlaps_form_problems_with_counted_programs(
   name: str, step: step_lib.Step
 ):
   problems = problem_lib.problems(step)
@@ -158,8 +158,10 @@ def test_what_meets_is_tuned_together_and_alike_overlaps_are_counted(
     assert frozenset().union(*problem.program_keys) == set(problem.keys)
 
 
-def test_problems_together_are_the_whole_step(step: step_lib.Step):
-  # What is outside of all overlaps takes as long whatever the settings are.
+def test_time_outside_all_problems_does_not_depend_on_settings(
+  step: step_lib.Step,
+):
+  # Problems cover all overlaps.
   fewest = {
     key: dataclasses.replace(setting, num_channels=1)
     for key, setting in step.default.items()
@@ -175,14 +177,14 @@ def test_problems_together_are_the_whole_step(step: step_lib.Step):
   assert outside_us[0] == pytest.approx(outside_us[1], abs=1e-6)
 
 
-def test_what_is_predicted_of_a_change_is_what_is_predicted_of_all(
+def test_a_prediction_after_one_change_equals_a_full_replay(
   step: step_lib.Step,
 ):
   for problem in problem_lib.problems(step):
     predict = problem_lib.Predictor(step, problem)
     configuration = {key: step.default[key] for key in problem.keys}
     for key in (*problem.keys, *problem.keys[:1]):
-      # NCCL's own again where it was changed before.
+      # A key that was changed gets NCCL's setting back.
       is_own = configuration[key] == step.default[key]
       channels = 1 if is_own else step.default[key].num_channels
       setting = dataclasses.replace(configuration[key], num_channels=channels)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a step are those of the surest gain, or NCCL's own."""
+"""A step's settings have the largest assured gain, or are NCCL's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   return step_lib.of_module(fsdp_unrolled, H100)
 
 
-def test_no_setting_of_all_that_are_tried_is_surer(step):
+def test_no_single_change_of_the_found_settings_has_an_assured_gain(step):
   found = settings.search(step)
   for key in step.keys:
     for setting in settings.worth_trying(step, key):
@@ -43,7 +43,7 @@ def test_no_setting_of_all_that_are_tried_is_surer(step):
       assert surer_us <= 1e-3 * found.default_times.mean_us
 
 
-def test_a_key_may_have_each_algorithm_with_all_channels_or_fewer(step):
+def test_each_algorithm_is_tried_with_all_channels_and_fewer(step):
   key = max(step.keys, key=lambda key: key.num_bytes)
   tried = settings.worth_trying(step, key)
   assert tried[0] == step.default[key]
@@ -62,7 +62,7 @@ def test_a_key_may_have_each_algorithm_with_all_channels_or_fewer(step):
     assert {*few, most} <= counts and max(counts) == most
 
 
-def test_overlaps_that_another_schedule_has_too_are_predicted_once(
+def test_overlaps_shared_with_another_schedule_are_predicted_once(
   step, fsdp_unrolled
 ):
   first = settings.search(step)
@@ -71,7 +71,7 @@ def test_overlaps_that_another_schedule_has_too_are_predicted_once(
     assert settings.search(again) == first
 
 
-# Steps of which a test knows what is best.
+# Steps whose best settings are known.
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_overlaps_that_another_schedule_has_too_are_predicted_once(
     (ONE_WAVE, 1e7, False),  # It hardly matters to the step.
   ],
 )
-def test_settings_are_changed_only_where_it_matters(
+def test_settings_change_only_where_the_step_gains_noticeably(
   size: int, tail_us: float, changes: bool
 ):
   step = gather_steps.step(
@@ -107,7 +107,7 @@ def test_searched_settings_are_no_slower_than_any_channel_cap():
   assert 0 < found.num_trials < 150
 
 
-def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
+def test_settings_per_key_beat_any_cap_if_keys_need_different_channels():
   # The short gather is hidden on the few channels that leave its kernel in one
   # wave; on as few, the long one would outlast its kernel by far.
   step = gather_steps.step(
@@ -120,9 +120,9 @@ def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
   assert step.timeline(configuration).step_time_us < 0.99 * cap.step_time_us
 
 
-def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
-  # A cap would help, but nothing can set one for a permute alone: the product
-  # fills an H100 once, and lasts longer than the permute on few channels.
+def test_sends_and_receives_keep_nccls_choice_even_if_a_cap_would_help():
+  # A cap would help, but none can be set only for permutes: the matmul fills an
+  # H100 once, and lasts longer than the permute on few channels.
   shape = (1, 2048, 2048, 16384)
   num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, shape, "f32")
   assert 0.9 < num_blocks / (blocks_per_sm * H100.gpu.num_sms) < 1
@@ -146,7 +146,7 @@ def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
   assert configuration == step.default
 
 
-def test_a_setting_has_no_more_channels_than_it_gains_from():
+def test_changed_settings_use_one_channel_unless_that_is_slower():
   step = gather_steps.step(
     gather_steps.module([16 * MIB], [64], kernels_us=400.0, size=ONE_WAVE)
   )
@@ -164,7 +164,7 @@ def test_a_setting_has_no_more_channels_than_it_gains_from():
     assert fewer_us > found_us
 
 
-def test_a_real_module_is_never_tuned_for_the_worse():
+def test_settings_shorten_a_real_step_and_its_times_add_up():
   folder = pathlib.Path(__file__).parents[4] / "shared" / "data" / "hlo"
   path = folder / "hlo_llama3_8b_cp_bf16_1x4.hlo.xz"
   if not path.exists():

@@ -100,7 +100,9 @@ def _bodies(step: step_lib.Step) -> list[Any]:
   ]
 
 
-def test_aligned_strands_do_the_same_in_less_time(merged_step: step_lib.Step):
+def test_aligned_strands_do_the_same_work_in_less_time(
+  merged_step: step_lib.Step,
+):
   configuration = merged_step.default
   aligned = alignment_lib.align(merged_step, configuration)
   orders.check_order(merged_step.analysis.module, aligned.analysis.module)
@@ -113,7 +115,7 @@ def test_aligned_strands_do_the_same_in_less_time(merged_step: step_lib.Step):
 
 @hypothesis.settings(max_examples=15)
 @hypothesis.given(seed=strategies.integers(0, 2**32 - 1))
-def test_whatever_blocks_take_the_order_is_legal(
+def test_an_aligned_order_is_legal_for_any_block_times(
   merged_step: step_lib.Step, seed: int
 ):
   def block_us(start: int | None, kernels: tuple[int, ...]) -> float:
@@ -159,7 +161,7 @@ def _loop(carried: Sequence[str], body: str) -> hlo.Module:
   )
 
 
-def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
+def test_a_prefetch_for_the_next_trip_belongs_to_the_strand_using_it():
   module = _loop(
     ["f32[8]", "f32[8]", "f32[8]", "f32[64]"],
     """
@@ -203,17 +205,17 @@ def _two_strands() -> hlo.Module:
   return _loop(carried, strands + result)
 
 
-def test_an_order_that_needs_more_memory_than_it_may_is_left():
+def test_an_order_that_exceeds_the_memory_limit_is_not_applied():
   step = step_lib.of_module(_two_strands(), _CLUSTER)
   for peak_bytes, is_left in ((1 << 60, False), (0, True)):
     aligned = alignment_lib.align(step, step.default, peak_bytes=peak_bytes)
     assert (aligned is step) == is_left
 
 
-# As a candidate.
+# Aligned orders as candidates of a search.
 
 
-def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
+def test_an_aligned_order_is_an_additional_candidate(found: candidates.Search):
   default, merged, aligned = found.scheduled
   assert aligned.config == dataclasses.replace(
     _MERGED, orders=aligned.config.orders
@@ -225,7 +227,7 @@ def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
   assert found.obstacle(default) and found.obstacle(merged)
 
 
-def test_the_step_that_runs_has_the_order_that_was_found(
+def test_the_compiled_step_has_the_order_that_was_found(
   target: target_lib.StepTarget, found: candidates.Search
 ):
   compiled = target.compile(found.best.config)
@@ -234,7 +236,7 @@ def test_the_step_that_runs_has_the_order_that_was_found(
   assert step.timeline(found.best.settings).step_time_us == found_us
 
 
-def test_a_plan_holds_the_order_and_says_what_it_does(
+def test_a_plan_stores_the_order_and_verify_reports_its_effect(
   target: target_lib.StepTarget, found: candidates.Search
 ):
   made = tuner.plan_of(target, found)
@@ -274,7 +276,7 @@ def test_a_plan_whose_order_is_for_another_schedule_is_refused(
     checked.compile_with(dataclasses.replace(made, xla=alone), target)
 
 
-def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
+def test_a_step_keeps_xlas_order_if_a_new_one_would_lose_donations(
   h100s: Sequence[jax.Device],
 ):
   said: list[str] = []
@@ -292,14 +294,14 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
     assert not found.best.config.orders
 
 
-def test_strands_are_aligned_last_of_all():
+def test_strands_are_aligned_at_the_end_of_a_search():
   module = _two_strands()
   target = fake_target.of(lambda config: orders.apply(module, config.orders))
   told: list[str] = []
   found = joint.search(target, seconds=0, in_process=True, progress=told.append)
   assert told[-1] == "aligned strands"
   order = found.best.config.orders["body"]
-  # One gather is beside the other strand's kernel now.
+  # Now one gather overlaps the other strand's kernel.
   first, second = sorted("ab", key=lambda name: order.index(f"gather.{name}"))
   assert order.index(f"gather.{second}") < order.index(f"kernel.{first}")
   assert order.index(f"kernel.{first}") < order.index(f"done.{second}")

@@ -31,14 +31,14 @@ from lagom_xla.search.xla import knobs
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES)
-def test_a_recipe_has_its_source_and_is_what_the_installed_jaxlib_takes(recipe):
+def test_a_recipe_names_its_source_and_fits_the_installed_jaxlib(recipe):
   assert recipe.source and len(recipe.date) == len("2026-01-01")
   fitted = recipes.as_options(recipe)
   for name, value in fitted.options.items():
     option = debug_options.find(name)
     assert option is not None and option.default != value
   pipelined = [name for name in fitted.options if "pipeline" in name]
-  assert len(pipelined) == 2  # That of reduce-scatters is on by itself.
+  assert len(pipelined) == 2  # For reduce-scatters, it is on by default.
   assert fitted.options[arm_steps.DOUBLED] is True
   read = recipe.flags.split()
   left_out = [m for m in fitted.messages if m.endswith("It was left out.")]
@@ -50,7 +50,7 @@ def test_a_recipe_has_its_source_and_is_what_the_installed_jaxlib_takes(recipe):
 _TRITON = "xla_gpu_enable_triton_gemm"
 
 
-def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
+def test_recipes_by_number_of_nodes_are_chosen_by_cluster_size():
   sizes = {
     num_nodes: {r.num_nodes for r in recipes.for_nodes(num_nodes)} - {None}
     for num_nodes in (1, 3, 8, 128)
@@ -62,7 +62,7 @@ def _products(recipe: recipes.Recipe) -> set[str]:
   return {_TRITON} & recipes.as_options(recipe).options.keys()
 
 
-def test_arms_are_recipes_and_keep_todays_products():
+def test_arms_are_recipes_without_options_that_change_matmuls():
   published = arms_lib.known(arm_steps.H100).arms
   expected = recipes.for_nodes(arm_steps.H100.num_nodes)
   assert [a.name for a in published] == [r.name for r in expected]
@@ -74,7 +74,7 @@ def test_arms_are_recipes_and_keep_todays_products():
     assert len(told) == len(_products(recipe))
 
 
-def test_on_gpus_which_time_them_arms_have_their_products(monkeypatch):
+def test_arms_keep_the_matmul_options_of_recipes_on_gpus(monkeypatch):
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   for arm, recipe in zip(
     arms_lib.known(arm_steps.H100).arms,
@@ -84,13 +84,13 @@ def test_on_gpus_which_time_them_arms_have_their_products(monkeypatch):
     assert _products(recipe) <= arm.config.options.keys()
 
 
-def test_xla_flags_with_other_products_are_no_reason_for_an_arm(monkeypatch):
+def test_xla_flags_that_change_only_matmuls_add_no_default_arm(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", f"--{_TRITON}=false")
   arms = arms_lib.known(arm_steps.H100).arms
   assert all(arm.source and _TRITON not in arm.config.options for arm in arms)
 
 
-def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
+def test_xlas_defaults_are_an_arm_if_xla_flags_is_set(monkeypatch):
   monkeypatch.setenv(
     "XLA_FLAGS",
     f"--{arm_steps.SLOP}=80 --xla_force_host_platform_device_count=8",
@@ -129,7 +129,7 @@ def _exchanging(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 def _sending(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
-  """A loop of permutes, which XLA makes sends of if asked to."""
+  """A loop of permutes, which XLA turns into sends if asked to."""
   mesh, spec = Mesh(np.array(devices), ("x",)), P("x")
 
   def pass_on(_, x):
@@ -144,7 +144,7 @@ def _sending(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   return jax.jit(mapped).lower(x)
 
 
-def test_xla_leaves_its_scheduler_on_beside_sends(h100s):
+def test_xlas_scheduler_stays_on_for_steps_with_sends(h100s):
   lowered = _sending(h100s)
   target = target_lib.of_step(lowered, arm_steps.H100, name="step")
   options = {
@@ -168,7 +168,7 @@ def test_xla_leaves_its_scheduler_on_beside_sends(h100s):
     (True, "1x8xh100", False),
   ],
 )
-def test_xlas_defaults_as_an_arm_are_scheduled_as_without_xla_flags(
+def test_the_arm_of_xlas_defaults_schedules_as_without_xla_flags(
   fsdp_step: Callable[..., jax.stages.Lowered],
   monkeypatch,
   exchanges,

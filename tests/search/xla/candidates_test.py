@@ -62,12 +62,12 @@ def _candidate(
     # A gain within the model's error is no reason to leave the default.
     (99.95, 99.95, False),
     (99.0, 99.0, True),
-    # And some must be left where the model is wrong.
+    # Some gain must remain where the model is wrong.
     (90.0, 99.0, True),
     (90.0, 101.0, False),
   ],
 )
-def test_what_surely_gains_is_kept(
+def test_a_candidate_is_kept_only_if_its_gain_is_sure(
   tuned_us: float, if_slow_us: float, is_kept: bool
 ):
   slow = scenario_lib.Scenario(part="contention", contention=2.0)
@@ -80,10 +80,10 @@ def test_what_surely_gains_is_kept(
 @pytest.mark.parametrize(
   ("slow_links_us", "is_kept"), [(93.0, True), (97.0, False)]
 )
-def test_of_two_that_surely_gain_the_one_that_surely_gains_more_is_kept(
+def test_the_candidate_with_the_larger_sure_gain_is_kept(
   slow_links_us, is_kept
 ):
-  # Which of both is faster is not sure: what may be wrong differs.
+  # Which one is faster is unsure: they depend on different model errors.
   contention = scenario_lib.Scenario(part="contention", contention=2.0)
   links = scenario_lib.Scenario(part="links")
   default = _candidate(100.0, 100.0, {contention: 100.0, links: 100.0})
@@ -100,7 +100,7 @@ def test_of_two_that_surely_gain_the_one_that_surely_gains_more_is_kept(
   ("tuned_us", "said"),
   [(80.0, "not faster"), (79.99, "not surely faster"), (81.0, "not faster")],
 )
-def test_only_what_is_as_slow_is_said_to_be_not_faster(
+def test_obstacles_distinguish_not_faster_from_not_surely_faster(
   tuned_us: float, said: str
 ):
   default, kept = _candidate(100.0, 90.0), _candidate(100.0, 80.0, a=1)
@@ -111,7 +111,7 @@ def test_only_what_is_as_slow_is_said_to_be_not_faster(
   assert found.obstacle(default) == "today"
 
 
-def test_options_must_not_hurt_those_who_run_nccls_defaults():
+def test_options_that_slow_the_step_under_nccl_defaults_are_rejected():
   default = _candidate(100.0, 90.0)
   hurts = _candidate(101.0, 50.0, threshold=1)
   helps = _candidate(100.0, 80.0, threshold=2)
@@ -124,7 +124,7 @@ def test_options_must_not_hurt_those_who_run_nccls_defaults():
 _capped = functools.partial(_candidate, goes_capped=True)
 
 
-def test_options_that_go_with_a_cap_may_hurt_without_it():
+def test_options_applied_with_a_cap_may_slow_the_step_without_it():
   default = _capped(100.0, 90.0)
   hurts = _capped(101.0, 50.0, threshold=1)
   found = candidates.Search(default=default, others=(hurts,))
@@ -132,7 +132,7 @@ def test_options_that_go_with_a_cap_may_hurt_without_it():
 
 
 @pytest.mark.parametrize("arm_us", [60.0, 80.0])
-def test_no_cap_leaves_a_step_behind_an_arm(arm_us):
+def test_a_surer_candidate_with_a_cap_does_not_beat_a_faster_arm(arm_us):
   contention = scenario_lib.Scenario(part="contention", contention=2.0)
   default = _capped(100.0, 100.0, {contention: 100.0})
   arm = _capped(90.0, arm_us, {contention: 99.0}, arm=1)

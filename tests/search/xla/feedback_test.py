@@ -83,7 +83,7 @@ def module(schedule: Schedule) -> hlo.Module:
   return schedule()
 
 
-def test_a_profile_is_the_same_bytes_every_time(
+def test_profiles_of_equal_modules_are_byte_identical(
   train_step_module: hlo.Module,
 ) -> None:
   again = hlo.load(train_step_module.proto.SerializeToString())
@@ -108,7 +108,7 @@ def test_a_profile_adds_up_to_the_replayed_step(
   )
 
 
-def test_a_collective_costs_what_it_is_configured_to(
+def test_the_cost_of_a_collective_follows_its_nccl_setting(
   fsdp_scan: hlo.Module,
 ) -> None:
   step = step_of(fsdp_scan)
@@ -129,10 +129,10 @@ def test_a_collective_costs_what_it_is_configured_to(
   assert all(default[name] != configured[name] for name in changed)
 
 
-def test_xla_finds_all_that_it_wants_in_a_profile(
+def test_xla_finds_all_costs_that_it_needs_in_a_profile(
   scheduled: Schedule, fsdp_step: LowerStep, fsdp_scan: hlo.Module
 ) -> None:
-  # Under the names of the first compile, so those are still the same.
+  # The profile has names of the first compile, so names must be stable.
   profile = profile_of(fsdp_scan)
   scheduled(fsdp_step(), scheduler_profile=profile, **_NOTHING_MISSING)
   costs_us = scheduler_profile.costs_us(profile)
@@ -141,7 +141,7 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
     scheduled(fsdp_step(), scheduler_profile=text(costs_us), **_NOTHING_MISSING)
 
 
-def test_xla_finds_the_copies_that_it_starts_ahead_in_a_profile(
+def test_xla_finds_its_asynchronous_copies_in_a_profile(
   scheduled: Schedule, h100s: Sequence[jax.Device]
 ) -> None:
   lowered = sgd_steps.lower_offloading(h100s, unroll=False)
@@ -157,7 +157,7 @@ def test_xla_finds_the_copies_that_it_starts_ahead_in_a_profile(
   scheduled(lowered, scheduler_profile=profile, **_NOTHING_MISSING)
 
 
-def test_names_stay_from_one_profile_to_the_next(
+def test_instruction_names_stay_the_same_across_profiles(
   schedule: Schedule, module: hlo.Module
 ) -> None:
   following = schedule(scheduler_profile=profile_of(module))
@@ -169,7 +169,7 @@ def test_names_stay_from_one_profile_to_the_next(
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_the_schedule_gives_a_collective_the_kernels_that_its_cost_asks_for(
+def test_a_costlier_collective_is_overlapped_with_more_kernels(
   schedule: Schedule, module: hlo.Module, kind: str
 ) -> None:
   costs_us = scheduler_profile.costs_us(profile_of(module))
@@ -185,13 +185,13 @@ def test_the_schedule_gives_a_collective_the_kernels_that_its_cost_asks_for(
       for c in analysis.collectives
       if kind in c.name
     ]
-    # All but the first or the last, beside which lies whatever is left.
+    # Ignores the first or last one, which overlaps all remaining kernels.
     return sorted(beside)[-2]
 
   assert most_kernels(0.1) < most_kernels(30.0)
 
 
-def test_our_costs_shorten_the_step_where_xla_misjudges_it(
+def test_our_costs_shorten_a_step_that_xla_misestimates(
   schedule: Schedule, module: hlo.Module
 ) -> None:
   step = step_of(module)
@@ -204,7 +204,7 @@ def test_our_costs_shorten_the_step_where_xla_misjudges_it(
   assert min(times_us) < 0.995 * before_us
 
 
-def test_any_profile_switches_the_scheduler_on_where_it_is_off(
+def test_any_profile_turns_on_a_scheduler_that_is_off_by_default(
   h100s: object,
 ) -> None:
   del h100s  # Only says whether there is anything to compile with.
@@ -231,7 +231,7 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
   assert fed != order_with()
 
 
-# In rounds, as long as one gains.
+# Rounds of feedback, repeated while they gain.
 
 
 def _target(*kernels_us: float) -> target_lib.Target:
@@ -278,10 +278,10 @@ def _fed(found: candidates.Search) -> list[config_lib.XlaConfig]:
 @pytest.mark.parametrize(
   ("kernels_us", "num_rounds", "best"),
   [
-    # They end when one brings nothing,
+    # Rounds end when one gains nothing,
     ((500, 400, 450), 2, "kernel1"),
     ((500, 600), 1, "kernel0"),
-    # and though each brings something.
+    # or at the limit, even if each gains.
     ((500, 400, 300, 200, 100), feedback.MAX_ROUNDS, "kernel3"),
   ],
 )
@@ -296,7 +296,7 @@ def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(
   assert kernel.name == best
 
 
-def test_a_launcher_gets_neither_groups_nor_profile():
+def test_predictions_for_launchers_exclude_groups_and_profiles():
   found = _search(500, 400, 450)
   assert found.best.config.scheduler_profile is not None
   prediction = tuner.plan_of(_target(500, 400, 450), found).prediction
@@ -323,7 +323,7 @@ def test_a_profile_that_jax_would_replace_is_refused(name: str) -> None:
 
 
 def _formed(*, kernel_us: float, is_quick: bool) -> candidates.Search:
-  """Of a step that hides its gather in the form "merged" once it is fed.
+  """Searches a step that hides its gather in form "merged" once it is fed.
 
   Args:
     kernel_us: of the form's kernel; 500 as written.
@@ -357,9 +357,9 @@ def _formed(*, kernel_us: float, is_quick: bool) -> candidates.Search:
 @pytest.mark.parametrize(
   ("kernel_us", "is_quick", "ahead", "fed"),
   [
-    # One that is not ahead is fed its costs, too.
+    # A form that is not ahead is fed its costs, too.
     (490, False, "none", ["none", "merged", "merged"]),
-    # One that can no longer win is not.
+    # A form that can no longer win is not.
     (900, False, "none", ["none"]),
     # The best is fed once if it is a form itself.
     (300, True, "merged", ["merged"]),

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA can make the searched combine groups, and does."""
+"""XLA makes the combine groups that the search tries."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_groups_are_disjoint_runs_of_collectives_of_a_kind(tried):
       assert tuple(alike[at : at + len(group)]) == group
 
 
-def test_xla_makes_the_groups_that_are_tried(tried, request):
+def test_xla_combines_exactly_the_groups_that_are_tried(tried, request):
   alone, *others = tried
   copies = _labels(alone)
   has_copies = "double-buffered" in request.node.name
@@ -116,7 +116,7 @@ def test_xla_makes_the_groups_that_are_tried(tried, request):
       assert num_copies == copies[members[:1]]
 
 
-def test_chains_are_tried_one_by_one_and_what_gained_together(tried):
+def test_chains_are_tried_one_by_one_and_gaining_ones_together(tried):
   alone, *others = tried
   chains = groups_lib.combinable_chains(alone.step.analysis.module)
   assert len(chains) > 1
@@ -135,21 +135,21 @@ def test_chains_are_tried_one_by_one_and_what_gained_together(tried):
   assert (len(chains_of(fastest)) > 1) == gained
 
 
-def test_what_stands_alone_is_tried_alone(tp_step):
-  # The two all-reduces of a layer are in loops of their own.
+def test_no_group_is_tried_without_two_collectives_to_combine(tp_step):
+  # The two all-reduces of a layer are in separate loops.
   assert len(_search(tp_step)) == 1
 
 
-def test_no_more_is_compiled_once_the_time_is_up(fsdp_step):
+def test_no_group_is_compiled_once_the_time_is_up(fsdp_step):
   assert len(_search(fsdp_step(unroll=True), until_s=0.0)) == 1
 
 
-def test_what_has_no_label_is_in_no_chain(fsdp_unrolled):
-  # Scheduled without groups, no collective says what it holds.
+def test_collectives_without_labels_are_in_no_chain(fsdp_unrolled):
+  # Collectives that were scheduled without groups have no labels.
   assert groups_lib.combinable_chains(fsdp_unrolled) == ()
 
 
-def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(fsdp_step):
+def test_groups_that_xla_cannot_make_are_recorded_as_refused(fsdp_step):
   groups = (("no-such-collective", "nor-this"),)
   config = config_lib.XlaConfig(combine_groups=groups)
   refused = evaluation.evaluate(config, target=_target(fsdp_step()))

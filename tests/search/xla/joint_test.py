@@ -51,7 +51,7 @@ def _combines(config: config_lib.XlaConfig) -> hlo.Module:
 _TARGET = fake_target.of(_combines)
 
 
-def test_options_that_shorten_the_step_are_kept_whenever_it_is_searched():
+def test_options_that_shorten_the_step_are_found_in_every_search():
   found, again = (joint.search(_TARGET, arms=()) for _ in range(2))
   assert found.default.config.is_default
   assert found.best.config.options == {_GATHER: 128 * MIB}
@@ -74,7 +74,7 @@ def test_options_that_xla_refuses_are_recorded():
   assert found.best is found.default
 
 
-def test_a_target_that_does_not_compile_at_all_is_an_error():
+def test_a_target_that_never_compiles_raises_an_error():
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     raise errors.CompileError("XLA could not compile for 1x8xh100")
 
@@ -82,7 +82,7 @@ def test_a_target_that_does_not_compile_at_all_is_an_error():
     joint.search(fake_target.of(schedule))
 
 
-def test_a_scheduled_module_is_searched_for_nccl_settings_only():
+def test_a_scheduled_module_is_searched_only_for_nccl_settings():
   asked = []
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
@@ -100,7 +100,7 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
 @pytest.mark.parametrize(
   ("kernels_us", "is_searched"), [(40, True), (60, False)]
 )
-def test_nccl_settings_are_searched_only_for_what_they_may_make_the_best(
+def test_nccl_settings_are_searched_only_for_possible_winners(
   kernels_us: float, is_searched: bool
 ):
   arm = arm_steps.arm("arm", arm=1)
@@ -116,7 +116,7 @@ def test_nccl_settings_are_searched_only_for_what_they_may_make_the_best(
     assert found.tuned == found.under_nccl_defaults
 
 
-def test_what_is_expected_counts_all_that_a_round_may_try():
+def test_the_expected_number_of_candidates_is_an_upper_bound():
   expected: list[float] = []
   tried: list[int] = [0]
 
@@ -129,7 +129,7 @@ def test_what_is_expected_counts_all_that_a_round_may_try():
 
   found = joint.search(_TARGET, progress=progress, expect=expect)
   assert sum(tried) == 1 + len(found.others)
-  # Of the arms, and of a round at least, once the default is known.
+  # One for the arms and at least one for a round, after the default.
   assert len(expected) >= 2 and tried[0] == 1
   assert all(n <= most for n, most in zip(tried[1:], expected, strict=True))
 
@@ -155,7 +155,7 @@ def _with_loop(num_trips: str) -> hlo.Module:
 
 
 @pytest.mark.parametrize("known_before", [True, False])
-def test_a_step_whose_time_is_no_longer_known_is_refused(known_before: bool):
+def test_an_arm_that_makes_the_step_time_unknown_is_refused(known_before: bool):
   known = f", {hlo_text.trips(3)}"
   arm = arm_steps.arm("arm", arm=1)
   target = fake_target.of(
@@ -169,7 +169,7 @@ def test_a_step_whose_time_is_no_longer_known_is_refused(known_before: bool):
     assert isinstance(found, candidates.Candidate)
 
 
-# What is begun ahead changes how long a search takes, and nothing it finds.
+# Compiles begun ahead change how long a search takes, but not its result.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ def _no_schedule(_: config_lib.XlaConfig) -> hlo.Module:
   num_looked_at=st.integers(0, 8),
   workers=st.integers(0, 4),
 )
-def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
+def test_compiles_begun_ahead_are_limited_by_workers_and_all_dropped(
   num_configs: int, num_looked_at: int, workers: int
 ) -> None:
   target = _Recorded(
@@ -218,7 +218,7 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
   in_turn = evaluation.Turns(target=target).ahead(configs)
   for config in in_turn:
     seen.append(config)
-    # One more waits for the worker that is done first.
+    # One more waits for the first free worker.
     begun_at_most = min(len(seen) + workers, num_configs)
     assert target.ahead == configs[:begun_at_most]
     if len(seen) == num_looked_at:
@@ -228,7 +228,7 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
   assert sorted(map(repr, target.dropped)) == sorted(map(repr, target.ahead))
 
 
-def test_arms_are_begun_together():
+def test_all_arms_are_begun_before_the_first_is_compiled():
   arms = [_numbered(number) for number in range(3)]
   begun: list[config_lib.XlaConfig] = []
   before_first: list[config_lib.XlaConfig] = []
@@ -263,13 +263,13 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
     arm_steps.arm("acts", **{DOUBLED: True}),
     arm_steps.arm("idle", xla_gpu_enable_all_gather_combine_by_dim=False),
   ]
-  # Later ones go on from fused modules, in which XLA may break ties otherwise.
+  # Later ones start from fused modules, where XLA may break ties differently.
   here = joint.search(target, arms=arms, seconds=1e-9)
   with pool_lib.Pool(2) as pool:
     there = target.with_workers(pool)
     assert there.num_workers == 2
     assert _found(joint.search(there, arms=arms, seconds=1e-9)) == _found(here)
-  # The recipe that does nothing here is known for what it is.
+  # The arm without an effect is recognized as the default.
   idle = here.found(arms[1].config)
   assert isinstance(idle, candidates.Candidate)
   assert idle.num_trials == 0
@@ -280,7 +280,7 @@ def _names(module: hlo.Module) -> list[str]:
   return [i.name for c in module.proto.computations for i in c.instructions]
 
 
-def test_what_workers_found_gets_xlas_own_names_and_keeps_the_rest(
+def test_candidates_from_workers_are_recompiled_with_xlas_own_names(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ):
   here = compiles.target(fsdp_step())
@@ -304,7 +304,7 @@ def test_what_workers_found_gets_xlas_own_names_and_keeps_the_rest(
   names = _names(here.schedule(second))
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
-    target.schedule(first)  # Compiles what others may start from.
+    target.schedule(first)  # Others may start from this.
     for without_plugin in (None, by_cap):
       found, judged = both(target, without_plugin)
       assert judged.step is not found.step
@@ -314,6 +314,6 @@ def test_what_workers_found_gets_xlas_own_names_and_keeps_the_rest(
       if without_plugin is by_cap:
         assert not found.takes_plugin and not judged.takes_plugin
         assert judged.launched_us == judged.tuned.step_time_us
-  # Without workers it was from the beginning.
+  # Without workers, all compiles start from the beginning.
   found, judged = both(here, by_cap)
   assert judged is found

@@ -64,7 +64,7 @@ def _names(step: step_lib.Step) -> set[str]:
 
 
 @pytest.mark.parametrize("cluster", ["1x8xh100", "1x8xa100_80"])
-def test_each_value_is_another_choice_of_the_installed_xla(
+def test_values_are_unique_and_differ_from_the_installed_defaults(
   train_step_module: hlo.Module, cluster: str
 ):
   values = _worth_trying(_step(train_step_module, cluster))
@@ -74,7 +74,7 @@ def test_each_value_is_another_choice_of_the_installed_xla(
     assert chosen.count(options) == 1
     known = {name: debug_options.find(name) for name in options}
     assert all(known.values())
-    # XLA would not do all of it by itself.
+    # These are not all XLA's defaults.
     assert {n: o.default for n, o in known.items() if o} != options
     for name, value in options.items():
       assert xla_options.translate(name, value) == (name, value)
@@ -91,7 +91,7 @@ def test_xla_compiles_with_every_value(
     assert scheduled(lowered, **value.options).is_scheduled
 
 
-def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
+def test_options_that_jaxlib_lacks_are_not_offered(fsdp_scan, monkeypatch):
   everything = debug_options.options()
   monkeypatch.setattr(
     debug_options,
@@ -116,7 +116,7 @@ def without_hiding(
   )
 
 
-def test_the_scheduler_is_offered_where_it_did_not_schedule(
+def test_the_latency_hiding_scheduler_is_offered_only_where_it_is_off(
   fsdp_scan, without_hiding
 ):
   values = _worth_trying(_step(without_hiding))
@@ -140,7 +140,7 @@ def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   ]
 
 
-def test_loops_are_pipelined_by_the_kinds_in_them_that_are_not_already(
+def test_pipelining_is_offered_for_kinds_in_loops_not_yet_pipelined(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
   fsdp_scan: hlo.Module,
@@ -148,14 +148,14 @@ def test_loops_are_pipelined_by_the_kinds_in_them_that_are_not_already(
 ):
   gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
   reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
-  # XLA made the reduce-scatters of all-reduces, too late for its own option.
+  # XLA makes the reduce-scatters of all-reduces, too late for their option.
   assert _pipelining(_step(fsdp_scan)) == [gather, reduce]
   assert _pipelining(_step(tp_scan)) == [reduce]
   for already, left in ((gather, [reduce]), ({**gather, **reduce}, [])):
     assert _pipelining(_step(scheduled(fsdp_step(), **already))) == left
 
 
-def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(
+def test_turning_off_pipelining_is_offered_for_explicit_reduce_scatters(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module], fsdp_scan
 ):
   option = "xla_gpu_enable_pipelined_reduce_scatter"
@@ -180,7 +180,7 @@ def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(
   ]
   module = scheduled(jax.jit(step).lower(*arguments))
   assert _offered(_step(module), name) == [off]
-  # Those of this step XLA made of all-reduces.
+  # XLA makes the reduce-scatters of this step of all-reduces.
   assert _offered(_step(fsdp_scan), name) == []
 
 
@@ -188,11 +188,11 @@ def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(
   ("option", "is_last"),
   [
     ("xla_gpu_enable_while_loop_double_buffering", False),
-    # Pipelining reaches what it does not, and gains more.
+    # Pipelining covers more loops and gains more, so it is tried earlier.
     ("xla_gpu_enable_dus_accumulator_zero_init_elimination", True),
   ],
 )
-def test_loops_are_double_buffered_and_their_results_left_unfilled(
+def test_loop_options_are_offered_only_for_steps_with_loops(
   fsdp_scan: hlo.Module, fsdp_unrolled: hlo.Module, option: str, is_last: bool
 ):
   (value,) = [v for v in _worth_trying(_step(fsdp_scan)) if option in v.options]
@@ -202,16 +202,18 @@ def test_loops_are_double_buffered_and_their_results_left_unfilled(
   assert _offered(without_loops, option) == _pipelining(without_loops) == []
 
 
-def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
+def test_thresholds_are_offered_only_for_kinds_that_can_be_combined(
+  fsdp_unrolled, tp_scan
+):
   gather, reduce, scatter = (
     knobs.OPTIONS[kind]
     for kind in ("all-gather", "all-reduce", "reduce-scatter")
   )
-  # Nine of each travel together, and one small all-reduce alone.
+  # Nine of each are combined; one small all-reduce is not.
   step = _step(fsdp_unrolled)
   assert _offered(step, gather) == _offered(step, scatter) == [0, 8 * _MIB]
   assert _offered(step, reduce) == []
-  # Those of layers are in a loop, and others before and after it.
+  # Collectives of layers are in a loop, others before and after it.
   step = _step(tp_scan)
   assert not any(_offered(step, kind) for kind in (gather, reduce, scatter))
 
@@ -224,15 +226,15 @@ def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
   ("gathers_mib", "expected_mib"),
   [
     ([[40]], []),  # There is nothing to combine.
-    # Small ones are tried where something is combined, and fits under them.
+    # Small ones are tried if something is combined and fits under them.
     ([[2] * 4], [0, 8]),
     ([[8, 8]], [0]),
     ([[8, 8], [3, 1]], [0, 8, 128]),
-    # Large ones are tried where two fit under them, up to one for all.
+    # Large ones are tried if two collectives fit, up to one for all.
     ([[40], [40], [40]], [128]),
     ([[70], [70]], [512]),
     ([[40]] * 8, [128, 512]),
-    # What is combined may be less so.
+    # Combined ones may be combined less.
     ([[300, 400]], [0, 128, 512]),
     ([[300] * 5, [300]], [0, 128, 512, 1024, 2048]),
   ],
@@ -247,7 +249,7 @@ def test_thresholds_are_tried_where_they_could_change_a_step(
   assert [threshold // _MIB for threshold in found] == expected_mib
 
 
-def test_no_threshold_is_tried_for_two_that_xla_cannot_combine():
+def test_no_threshold_is_tried_for_collectives_xla_cannot_combine():
   one, other = _collectives(gather_steps.module([40 * _MIB], [40 * _MIB]))
   apart = dataclasses.replace(other, groups=((0, 1), (2, 3), (4, 5), (6, 7)))
   thresholds = [
@@ -257,7 +259,7 @@ def test_no_threshold_is_tried_for_two_that_xla_cannot_combine():
   assert thresholds == [[128 * _MIB], []]
 
 
-def test_a_scatter_counts_what_is_left_of_it():
+def test_a_reduce_scatter_counts_the_bytes_of_its_result():
   module = gather_steps.module(plain_scatters=[8 * _MIB])
   (scatter,) = _collectives(module)
   combined = dataclasses.replace(
@@ -270,14 +272,14 @@ def test_a_scatter_counts_what_is_left_of_it():
   assert [threshold // _MIB for threshold in found] == [0, 8]
 
 
-def test_kinds_are_combined_apart():
+def test_thresholds_of_a_kind_depend_only_on_its_own_collectives():
   module = gather_steps.module([64 * 2**10], [64 * 2**10])
   assert not list(
     knobs.thresholds_worth_trying(_collectives(module), "reduce-scatter")
   )
 
 
-def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
+def test_overlap_limits_are_tried_before_options_that_depend_on_them(
   fsdp_scan,
 ):
   found = [v.options for v in _worth_trying(_step(fsdp_scan))]
@@ -286,7 +288,7 @@ def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
   assert found[at : at + 3] == [{_LIMIT: 2}, {_LIMIT: 4}, {early: True}]
 
 
-def test_what_acts_beside_a_limit_alone_is_tried_beside_one(
+def test_options_that_need_an_overlap_limit_are_tried_with_one(
   fsdp_scan, monkeypatch
 ):
   early = "xla_gpu_experimental_collective_start_as_early_as_possible"
@@ -301,7 +303,7 @@ def test_what_acts_beside_a_limit_alone_is_tried_beside_one(
   assert change(config_lib.DEFAULT).options == {early: True}
 
 
-def test_fixed_costs_are_offered_where_there_are_estimates(
+def test_fixed_costs_are_offered_only_where_xla_uses_estimates(
   tp_scan, without_hiding
 ):
   (value,) = [
@@ -309,12 +311,12 @@ def test_fixed_costs_are_offered_where_there_are_estimates(
   ]
   # Without estimates XLA would leave the scheduler off.
   assert value.options == {_ESTIMATES: False, _SCHEDULER: True}
-  # There are none before Hopper, and no other scheduler reads them.
+  # XLA has no estimates before Hopper, and no other scheduler reads them.
   assert _offered(_step(tp_scan, "1x8xa100_80"), _ESTIMATES) == []
   assert _offered(_step(without_hiding), _ESTIMATES) == []
 
 
-def test_fixed_costs_leave_the_scheduler_on_and_hide_otherwise(
+def test_fixed_costs_keep_the_scheduler_on_but_change_the_schedule(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
   fsdp_scan,
@@ -338,7 +340,7 @@ def _with_memory(step: step_lib.Step, hbm_bytes: int) -> step_lib.Step:
 
 
 @_needs_fencing
-def test_memory_fencing_is_offered_where_memory_is_short(
+def test_memory_fencing_is_offered_only_where_memory_is_short(
   fsdp_unrolled, without_hiding
 ):
   step = _step(fsdp_unrolled)
@@ -350,7 +352,7 @@ def test_memory_fencing_is_offered_where_memory_is_short(
 
 
 @_needs_fencing
-def test_memory_fencing_makes_another_schedule_ahead_of_time(
+def test_memory_fencing_changes_the_schedule_of_an_aot_compile(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ):
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
@@ -383,7 +385,7 @@ _PIPELINE = "xla_gpu_pipeline_all_gather"
 @pytest.mark.skipif(
   debug_options.find(_PIPELINE) is None, reason="this jaxlib has no marks"
 )
-def test_gathers_that_the_program_marks_may_be_pipelined_alone(
+def test_explicit_pipelining_is_offered_if_only_some_gathers_are_marked(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ):
   explicit = "COLLECTIVE_PIPELINING_MODE_EXPLICIT"
@@ -426,18 +428,18 @@ def test_gathers_that_the_program_marks_may_be_pipelined_alone(
   assert any(pipelined) and not all(pipelined)
 
 
-def test_products_are_split_only_where_xla_sees_the_devices(
+def test_windowed_einsum_is_offered_only_on_gpus_for_gathers(
   fsdp_scan, tp_scan, monkeypatch
 ):
   option = "xla_gpu_threshold_for_windowed_einsum_mib"
   assert _offered(_step(fsdp_scan), option) == []
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   assert _offered(_step(fsdp_scan), option) == [0]
-  # There is nothing but all-reduces.
+  # This step has only all-reduces.
   assert _offered(_step(tp_scan), option) == []
 
 
-def test_every_option_that_is_offered_is_one_that_its_knob_is_said_to_set(
+def test_knobs_offer_only_options_that_they_are_listed_with(
   fsdp_scan, without_hiding
 ):
   said = {k.name: {o.name for o in k.options} for k in listed.known()}
@@ -447,7 +449,7 @@ def test_every_option_that_is_offered_is_one_that_its_knob_is_said_to_set(
       for value in knobs.offered(knob.values(_step(module))):
         assert value.options.keys() <= said[name]
         seen.add(name)
-  # Not for these steps.
+  # Knobs that do not apply to these steps.
   assert knobs.KNOBS.keys() - seen == {
     *("collective matmul", "memory", "memory fencing", "merged matmuls"),
     *("two fabrics", "NCCL", "permutes", "local copies"),

@@ -26,14 +26,14 @@ def _warning(peak_bytes: float) -> str:
     ({}, 63.7),
     ({f"{_PYTHON}_MEM_FRACTION": ".5"}, 42.5),
     ({"XLA_CLIENT_MEM_FRACTION": "0.9"}, 76.4),
-    # It grows up to the same size.
+    # The pool grows up to the same size.
     ({f"{_PYTHON}_PREALLOCATE": "false"}, 63.7),
     ({f"{_PYTHON}_ALLOCATOR": "platform"}, 84.9),
     ({f"{_PYTHON}_ALLOCATOR": "cuda_async"}, 63.7),
     ({"TF_FORCE_UNIFIED_MEMORY": "1"}, 84.9),
   ],
 )
-def test_a_step_that_needs_more_is_told_what_there_is(
+def test_a_step_that_exceeds_jaxs_memory_pool_gets_a_warning(
   monkeypatch, variables, pool_gb
 ):
   for name, value in variables.items():
@@ -45,12 +45,12 @@ def test_a_step_that_needs_more_is_told_what_there_is(
   assert is_help == (pool_gb < 84)
 
 
-def test_no_share_is_enough_for_more_than_a_gpu_has():
+def test_no_larger_share_is_advised_for_more_than_the_gpus_memory():
   assert "MEM_FRACTION" not in _warning(90e9)
 
 
 @pytest.mark.parametrize("told", ["75%", "0", "-1", "nan", "inf", "all"])
-def test_a_share_that_jax_cannot_take_is_refused(monkeypatch, told):
+def test_an_invalid_memory_fraction_is_rejected(monkeypatch, told):
   monkeypatch.setenv(f"{_PYTHON}_MEM_FRACTION", told)
   with pytest.raises(errors.FlagsError, match=f"{told!r}.* such as 0.9"):
     memory_pool.share()

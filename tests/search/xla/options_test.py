@@ -35,7 +35,7 @@ from lagom_xla.tuner import tuner
 _HBM_BYTES = arm_steps.H100.gpu.hbm_bytes
 
 
-# In which order, on a step with four options.
+# The order in which values are tried, on a step with four options.
 
 _VALUES = ("v", "w", "x", "y")
 
@@ -43,13 +43,13 @@ _VALUES = ("v", "w", "x", "y")
 def _search(
   takes_us: Mapping[str, float], *, start: str = "", num_compiles: int = 99
 ) -> tuple[list[str], str]:
-  """What is compiled of options that take so long together, and the best.
+  """The options that a search compiles, in order, and the best of them.
 
   Args:
-    takes_us: what a step takes beside its all-gather, by what is set; 200 where
-      that is not told.
-    start: what an arm sets.
-    num_compiles: after how many the time is up.
+    takes_us: a step's time besides its all-gather, by the options set; 200 if
+      missing.
+    start: the options of an arm.
+    num_compiles: the number of compiles after which the time is up.
   """
 
   def chosen(candidate: candidates.Candidate | candidates.Refused) -> str:
@@ -77,14 +77,14 @@ def _search(
   return compiled[1:], chosen(min(found.scheduled, key=candidates.tuned_us))
 
 
-def test_what_gained_alone_is_combined_what_gained_most_first():
+def test_values_that_gained_are_combined_in_order_of_gain():
   takes_us = {"w": 190.0, "y": 180.0, "v": 195.0, "wy": 170.0, "vwy": 172.0}
   tried, best = _search(takes_us)
   assert tried[:6] == ["v", "w", "x", "y", "wy", "vwy"]
   assert best == "wy"
 
 
-def test_another_round_follows_one_that_gained_enough():
+def test_another_round_follows_only_a_round_that_gained_enough():
   little_us = 200.0 * (1 - candidates.LEAST_GAIN / 2)
   for us, follows in ((little_us, False), (190.0, True)):
     tried, best = _search({"w": us})
@@ -94,18 +94,18 @@ def test_another_round_follows_one_that_gained_enough():
 @pytest.mark.parametrize(
   ("takes_us", "start", "expected"),
   [
-    # What costs once others are beside it is left out.
+    # A value that costs time once others are set is removed.
     ({"v": 190.0, "vw": 180.0, "vwx": 170.0, "wx": 150.0}, "", "wx"),
-    # What gained nothing is tried again beside what came after it.
+    # A value that gained nothing is retried with later ones.
     ({"x": 190.0, "vx": 180.0}, "", "vx"),
     ({"y": 190.0, "vwy": 180.0}, "", "y"),  # No single value leads there.
-    # What a start sets is left out where that is faster.
+    # An option of the start is removed if that is faster.
     ({"ab": 190.0, "b": 180.0}, "ab", "b"),
     # A default that is as fast as the best arm is the start.
     ({"v": 190.0}, "ab", "v"),
   ],
 )
-def test_values_are_set_and_left_out_until_the_best_is_found(
+def test_values_are_added_and_removed_until_the_best_set_is_found(
   takes_us: Mapping[str, float], start: str, expected: str
 ):
   assert _search(takes_us, start=start)[1] == expected
@@ -122,7 +122,7 @@ def test_values_are_set_and_left_out_until_the_best_is_found(
   ),
   num_compiles=st.integers(1, 12),
 )
-def test_whenever_the_time_is_up_the_best_so_far_stands(
+def test_a_search_that_runs_out_of_time_returns_the_best_so_far(
   takes_us: dict[str, float], num_compiles: int
 ):
   whole, _ = _search(takes_us)
@@ -132,18 +132,18 @@ def test_whenever_the_time_is_up_the_best_so_far_stands(
   assert known[best] == min(known.values())
 
 
-# From which arm.
+# Arms as starts of the search.
 
 
-def test_arms_are_compiled_however_little_time_there_is():
+def test_arms_are_compiled_even_without_time_for_a_search():
   arm = arm_steps.arm("recipe", xla_a=1)
   found = joint.search(arm_steps.target("xla_a"), arms=[arm], seconds=1e-9)
   assert [c.config for c in found.others] == [arm.config]
   assert found.best is found.others[0]
 
 
-def test_what_is_kept_is_never_behind_an_arm():
-  # No knob sets the three together, and each is a part of the gain.
+def test_the_kept_candidate_is_never_slower_than_an_arm():
+  # No knob sets all three, and each is part of the gain.
   found = joint.search(arm_steps.target(*arm_steps.EVERYTHING))
   maxtext = found.found(found.arms[0].config)
   assert isinstance(maxtext, candidates.Candidate)
@@ -156,8 +156,8 @@ def test_what_is_kept_is_never_behind_an_arm():
     assert found.best.tuned.step_time_us <= other.tuned.step_time_us
 
 
-def test_a_plan_may_beat_the_bound_of_todays_module_but_not_that_of_both():
-  # Options change what the kernel takes.
+def test_a_plan_may_beat_the_original_modules_bound_but_not_its_own():
+  # Options change the kernel's time.
   tuning = tuner.tune(arm_steps.target(*arm_steps.EVERYTHING, slow_us=400.0))
   assert tuning.timeline_after.step_time_us < lower_bound.us(tuning.before)
   assert tuning.lower_bound_us <= tuning.timeline_after.step_time_us
@@ -180,10 +180,10 @@ def test_options_are_searched_from_the_best_arm():
   assert found.best.config.options == {"xla_a": 1, arm_steps.SLOP: 120}
 
 
-# What is refused, and what is not compiled.
+# Refused candidates, and candidates that are not compiled.
 
 
-def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
+def test_arms_that_xla_refuses_or_that_exceed_memory_are_ignored():
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     if "xla_refused" in config.options:
       raise errors.CompileError("no such luck")
@@ -203,7 +203,7 @@ def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
   assert found.best is found.fastest_arm is found.default
 
 
-def test_more_of_what_no_gpu_can_hold_is_not_compiled():
+def test_options_that_exceed_memory_are_not_compiled_with_others():
   tried: list[config_lib.XlaConfig] = []
 
   def is_large(config: config_lib.XlaConfig) -> bool:
@@ -225,7 +225,7 @@ def test_more_of_what_no_gpu_can_hold_is_not_compiled():
   assert {tuple(c.options) for c in tried if is_large(c)} == {(arm_steps.SLOP,)}
 
 
-def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
+def test_candidates_slower_than_an_arm_are_scheduled_but_not_compiled():
   compiled: list[set[str]] = []
 
   def peak_bytes(config: config_lib.XlaConfig) -> int:
@@ -245,7 +245,7 @@ def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
   assert all("xla_a" in options for options in compiled if options)
 
 
-# What a recipe sets is taken back where it costs.
+# A recipe's options are removed where they cost time.
 
 
 @settings(max_examples=25)
@@ -257,7 +257,7 @@ def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
     }
   )
 )
-def test_a_plan_is_no_slower_for_any_of_its_options(
+def test_a_plan_is_never_slower_because_of_one_of_its_options(
   times_us: dict[str, int],
 ) -> None:
   """Any joint effect of options, of which a recipe sets three."""
@@ -274,12 +274,12 @@ def test_a_plan_is_no_slower_for_any_of_its_options(
     assert takes_us(plan) <= takes_us(plan.without_options([name]))
 
 
-def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
+def test_options_of_a_recipe_that_slow_a_real_step_are_removed(
   h100s: Sequence[jax.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """Perceptrons in a hybrid of FSDP and TP, with too much in flight at once.
 
-  As of `--flags-only`: what is behind a recipe without a plugin is never kept.
+  As with `--flags-only`: candidates slower than a recipe are never kept.
   """
   lowered = perceptrons.lower_scanned(
     h100s,

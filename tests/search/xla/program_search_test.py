@@ -44,36 +44,36 @@ def found() -> candidates.Search:
   return joint.search(formed_target.target(), in_process=True)
 
 
-def test_a_launcher_is_offered_no_form():
+def test_forms_are_not_tried_for_launchers():
   found = joint.search(formed_target.target(), arms=(), seconds=0)
   assert list(found.others) == _tried(found, "none")
 
 
-def test_each_form_that_acts_is_tried_under_the_best_options(found):
+def test_each_form_with_an_effect_is_tried_with_the_best_options(found):
   for strands in ("merged", "rotated"):
     first, *_ = _tried(found, strands)
     assert formed_target.GATHER in first.config.options
 
 
-def test_a_form_that_leads_is_tried_under_the_defaults_too(found):
+def test_the_leading_form_is_also_tried_with_default_options(found):
   assert config_lib.XlaConfig(program=found.best.config.program) in [
     c.config for c in found.others
   ]
 
 
-def test_a_form_that_cannot_act_is_refused_once_with_the_reason(found):
+def test_a_form_that_does_not_apply_is_refused_once_with_the_reason(found):
   (refused,) = _tried(found, "staggered")
   assert isinstance(refused, candidates.Refused)
   assert "train.py:7: it has no loop" in refused.reason
 
 
-def test_the_best_is_chosen_over_forms_and_options_together(found):
+def test_the_best_candidate_combines_a_form_and_options(found):
   best = found.best.config
   assert best.program == form_lib.Form(strands="rotated")
   assert formed_target.GATHER in best.options
 
 
-def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
+def test_launcher_gains_are_predicted_for_the_program_as_written(found):
   target = formed_target.target()
   plan = tuner.plan_of(target, found)
   alone = target.schedule(config_lib.XlaConfig(options=plan.xla.options))
@@ -85,7 +85,7 @@ def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
   assert plan.needs_process
 
 
-def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
+def test_options_are_also_searched_from_a_form_that_is_still_slower():
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     is_coupled = formed_target.GATHER not in config.options
     if config.program.strands == "merged":
@@ -101,7 +101,7 @@ def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
   assert formed_target.GATHER in found.best.config.options
 
 
-def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
+def test_a_form_that_does_not_fit_in_memory_is_refused_with_its_need():
   def peak_bytes(config: config_lib.XlaConfig) -> int:
     return (90 if config.program.strands == "rotated" else 50) * _GIB
 
@@ -155,12 +155,12 @@ def _slow(config: config_lib.XlaConfig) -> hlo.Module:
     # without where it does not, or where the form is behind in any case,
     (formed_target.schedule, [_MERGED, _MERGED_APART], [_MERGED]),
     (_slow, [_MERGED, _MERGED_APART], [_MERGED]),
-    # and with keys alone where no form makes strands.
+    # and only keys where no form makes strands.
     (_combining, [_APART], [_APART]),
     (_combining, [_MERGED, _APART], [_MERGED]),
   ],
 )
-def test_strands_are_tried_with_keys_where_these_may_matter(
+def test_strands_are_tried_with_keys_only_where_keys_may_matter(
   schedule: Callable[[config_lib.XlaConfig], hlo.Module],
   act: list[form_lib.Form],
   compiled: list[form_lib.Form],
@@ -184,13 +184,13 @@ def _options(*forms: form_lib.Form) -> list[dict[str, object]]:
   return [dict(c.options) for c in asked if c.program == forms[-1]]
 
 
-def test_strands_are_tried_with_nothing_combined_and_two_in_flight():
-  tried = _options(_MERGED)  # Nothing is predicted to gain by either.
+def test_strands_are_tried_without_combining_and_with_two_in_flight():
+  tried = _options(_MERGED)  # Neither is predicted to gain.
   assert {formed_target.GATHER: 0} in tried
   assert any(2 in options.values() for options in tried)
 
 
-def test_strands_that_keys_keep_apart_are_not_kept_apart_by_thresholds():
+def test_strands_separated_by_keys_are_not_separated_by_thresholds():
   tried = _options(_MERGED, _MERGED_APART)
   assert {} in tried
   assert not any(formed_target.GATHER in options for options in tried)
@@ -207,7 +207,7 @@ def real(h100s: Sequence[jax.Device]) -> candidates.Search:
   return joint.search(target, seconds=0, in_process=True)
 
 
-def test_strands_of_a_real_step_hide_what_was_exposed(real):
+def test_strands_of_a_real_step_hide_exposed_communication(real):
   merged = real.found(config_lib.XlaConfig(program=_MERGED))
   assert isinstance(merged, candidates.Candidate)
   assert len(merged.outcome.actions) == 2
@@ -217,7 +217,7 @@ def test_strands_of_a_real_step_hide_what_was_exposed(real):
   assert after.step_time_us < before.step_time_us
 
 
-def test_a_real_step_gets_no_slower_with_a_tuner_or_without(real):
+def test_a_real_step_gets_no_slower_with_or_without_nccl_settings(real):
   best, default = real.best, real.default
   assert best.tuned.step_time_us <= default.tuned.step_time_us
   assert (
@@ -227,12 +227,12 @@ def test_a_real_step_gets_no_slower_with_a_tuner_or_without(real):
   assert not best.config.program.is_as_written
 
 
-def test_keys_of_a_real_step_are_compiled_where_there_are_strands(real):
+def test_strands_of_a_real_step_are_compiled_with_and_without_keys(real):
   programs = [c.config.program for c in real.scheduled]
   assert _MERGED in programs and _MERGED_APART in programs
 
 
-def test_groups_are_refused_where_donated_inputs_would_be_forgotten(real):
+def test_groups_are_refused_where_donations_would_be_lost(real):
   assert real.default.step.analysis.module.proto.input_output_alias.entries
   groups, *others = [
     c for c in real.others if c.config.combine_groups is not None
@@ -245,7 +245,7 @@ def test_groups_are_refused_where_donated_inputs_would_be_forgotten(real):
     assert not others
 
 
-# Chains are cut where that is predicted to gain, and kept where it does.
+# Chains are cut where that is predicted to gain; cuts that gain are kept.
 
 
 _LAYERS = ("layer.0", "layer.1")
@@ -268,7 +268,7 @@ _CHAINS = (*(_chain(label, 1) for label in _LAYERS), _chain("head", 2))
 def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
   """A step that gains by two or four pieces of each layer, and by no others.
 
-  A gather that no chain has is exposed, too; that of "hidden" is not.
+  A gather outside all chains is exposed, too; the one of "hidden" is not.
   """
   pieces = config.program.slices
   by_layer = {1: 1500.0, 2: 1300.0, 4: 1200.0, 8: 1400.0}
@@ -296,13 +296,13 @@ def _cuts(*chains: chains_lib.Chain) -> list[dict[str, int]]:
   return [slices for slices in cuts if slices]
 
 
-def test_chains_that_are_alike_are_cut_alike_while_the_step_gets_shorter():
+def test_similar_chains_are_cut_equally_while_the_step_gets_shorter():
   assert _cuts(*_CHAINS[:2]) == [
     dict.fromkeys(_LAYERS, num_pieces) for num_pieces in (2, 4, 8)
   ]
 
 
-def test_chains_are_cut_at_once_and_then_kind_by_kind():
+def test_all_chains_are_cut_at_once_and_then_kind_by_kind():
   tried = _cuts(*_CHAINS)
   assert tried[0].keys() == {*_LAYERS, "head"}
   assert all(
@@ -312,14 +312,14 @@ def test_chains_are_cut_at_once_and_then_kind_by_kind():
   assert len(tried) <= forms.MAX_SLICES
 
 
-def test_chains_of_which_nothing_is_exposed_are_not_cut():
+def test_chains_without_exposed_communication_are_not_cut():
   assert _cuts(_chain("hidden", 1)) == []
 
 
 # A real step whose collectives XLA's partitioner places.
 
 
-# A step as it is written, and what a search of its chains found.
+# A target, and the result of a search of its chains.
 _Cut = tuple[target_lib.Target, candidates.Search]
 
 
@@ -344,14 +344,14 @@ def partitioned(
   return target, forms.search_slices(target, default, evaluate)
 
 
-def test_what_chains_expose_is_told_without_their_labels(partitioned: _Cut):
+def test_exposed_time_is_reported_by_kind_of_chain(partitioned: _Cut):
   target, found = partitioned
   kinds = forms.of_chains(target, found.default, target.chains())
   # Both dimensions of a chain have the same collectives.
   by_collectives = {kind.collectives: kind.exposed_us for kind in kinds}
   assert len(by_collectives) == len(kinds) / 2 == 2
   assert all(0 < kind.gain_us < kind.exposed_us for kind in kinds)
-  # All but the loss's all-reduce, which is of no chain.
+  # All but the loss's all-reduce, which is in no chain.
   exposed_us = found.default.under_nccl_defaults.exposed_us
   of_loss = [
     collective.name
@@ -364,7 +364,9 @@ def test_what_chains_expose_is_told_without_their_labels(partitioned: _Cut):
   )
 
 
-def test_cuts_gain_whoever_placed_the_collectives(partitioned: _Cut):
+def test_cuts_gain_for_explicit_and_for_partitioned_collectives(
+  partitioned: _Cut,
+):
   _, found = partitioned
   quickest = min(found.scheduled, key=lambda c: c.tuned.step_time_us)
   assert quickest.config.program.slices
@@ -375,13 +377,13 @@ def test_cuts_gain_whoever_placed_the_collectives(partitioned: _Cut):
   assert len(found.others) <= forms.MAX_SLICES
 
 
-def test_pieces_that_xla_combines_again_are_tried_apart(
+def test_pieces_that_xla_recombines_are_tried_without_combining(
   partitioned: _Cut,
   request: pytest.FixtureRequest,
 ):
   _, found = partitioned
   *together, last = found.scheduled
-  # Only those of partitioned programs are.
+  # XLA recombines only pieces of partitioned programs.
   if "shard_map" in request.node.name:
     assert not any(c.config.options for c in found.others)
     return

@@ -50,7 +50,7 @@ def _taking(
   options=st.sets(st.sampled_from("abcdef")),
   acting=st.sets(st.sampled_from("abcdef")),
 )
-def test_options_that_act_stay_and_others_go(
+def test_options_with_an_effect_stay_and_others_are_removed(
   options: set[str], acting: set[str]
 ) -> None:
   def takes_us(config: config_lib.XlaConfig) -> float:
@@ -61,12 +61,12 @@ def test_options_that_act_stay_and_others_go(
   assert _pruned(dict.fromkeys(options, 1), target) == options & acting
 
 
-def test_of_two_options_of_which_one_would_do_one_stays():
+def test_one_of_two_redundant_options_stays():
   target = _taking(lambda config: 90 if {*config.options} <= {"c"} else 50)
   assert _pruned({"a": 1, "b": 1, "c": 1}, target) in ({"a"}, {"b"})
 
 
-def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
+def test_a_plan_sets_only_the_kept_options_that_have_an_effect():
   to_the_end: list[set[str]] = []
 
   def peak_bytes(config: config_lib.XlaConfig) -> int:
@@ -92,10 +92,10 @@ def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
   )
 
 
-def test_a_plan_keeps_no_option_that_costs_by_its_own_figures():
+def test_a_plan_drops_an_option_that_costs_even_a_little_time():
   def takes_us(config: config_lib.XlaConfig) -> float:
     gains, costs = ("xla_a" in config.options), ("xla_b" in config.options)
-    return 90 - 20 * gains + 0.02 * costs  # Less than what is sure.
+    return 90 - 20 * gains + 0.02 * costs  # Less than a sure difference.
 
   tuning = tuner.tune(
     _taking(takes_us), arms=[arm_steps.arm("recipe", xla_a=1, xla_b=1)]
@@ -106,15 +106,15 @@ def test_a_plan_keeps_no_option_that_costs_by_its_own_figures():
 @pytest.mark.parametrize(
   ("options", "inert"),
   [
-    # What a recipe sets for other programs.
+    # Options of a recipe that are for other programs.
     ({_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}, {_COMMANDS, _BY_DIM}),
-    # The scheduler that XLA chose itself,
+    # The scheduler that XLA turns on by default,
     ({_SCHEDULER: True, _DOUBLED: True}, {_SCHEDULER}),
-    # which without its estimates it switches on for no program.
+    # but not without its estimates.
     ({_ESTIMATES: False, _SCHEDULER: True}, set()),
   ],
 )
-def test_what_does_nothing_to_a_real_step_goes(
+def test_options_without_an_effect_on_a_real_step_are_removed(
   fsdp_step: Callable[..., jax.stages.Lowered],
   options: dict[str, bool | str],
   inert: set[str],
