@@ -77,7 +77,7 @@ def test_env_sh_finds_the_table_from_any_working_folder(
 ):
   # With CDPATH, `cd` prints where it goes.
   for cdpath in ({}, {"CDPATH": str(tmp_path)}):
-    if "/" not in file:  # Then bash looks in PATH first.
+    if "/" not in file:  # Bash would look in PATH first.
       file = f"{folder}/{file}"
     found, _ = shell.source(file, cwd=tmp_path / cwd, **cdpath)
     path = pathlib.Path(found["LAGOM_XLA_NCCL_TABLE"])
@@ -178,7 +178,7 @@ def test_an_inherited_channel_cap_is_unset_with_a_message(folder, shell, name):
 def test_env_sh_with_a_damaged_table_fails_and_sets_nothing(
   tmp_path, folder, shell
 ):
-  build.ensure()  # That shell has no compiler.
+  build.ensure()  # The shell below has no compiler.
   shell.has_command(f'exec "{sys.executable}" -m lagom_xla "$@"')
   path = str(pathlib.Path(__file__).parents[2])
   found, said = shell.source(folder / "env.sh", PYTHONPATH=path)
@@ -349,7 +349,7 @@ def test_variables_of_nccls_configuration_files_are_found(
   file.write_text("NCCL_MAX_CTAS=4\nNCCL_PROTO=Simple\n")
   there = {"NCCL_CONF_FILE": str(file)}
   found, said = shell.source(folder / "env.sh", shell=name, **there)
-  assert found["NCCL_MAX_CTAS"] == ""  # As no other value stands before 4.
+  assert found["NCCL_MAX_CTAS"] == ""  # Only "" overrides the 4 of the file.
   assert "NCCL's files have 4" in said
   assert "NCCL prefers NCCL_PROTO=Simple to" in said
   # NCCL takes an empty variable before its files.

@@ -64,7 +64,7 @@ def test_spreads_use_only_held_out_groups_where_there_are_any():
   assert not spread.is_held_out
 
 
-def test_contention_errors_sum_all_kernels_beside_a_collective():
+def test_contention_errors_sum_all_kernels_that_a_collective_slows():
   found = errors.spreads(
     [
       _slowdowns(

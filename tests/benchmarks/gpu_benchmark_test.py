@@ -215,7 +215,7 @@ def alone(module: hlo.Module) -> Iterator[xspace_text.Kernel]:
 def beside_a_collective(
   module: hlo.Module, time_us: float
 ) -> Iterator[xspace_text.Kernel]:
-  """Steps in which all kernels run beside the only collective."""
+  """Steps in which all kernels run during the only collective."""
   (collective,) = overlap.analyze(module).collectives
   begin_us = 0.0
   for _ in range(_NUM_STEPS):

@@ -263,6 +263,6 @@ def test_fitted_costs_replay_the_step_in_its_measured_time():
   ran = fit.Execution(step_s=0.1, held_s={one.name: 0.02})
   fitted = fit.costs(module, ran)
   assert replay.step_s(module, fitted) == pytest.approx(0.1)
-  # The rest of the step, which the trace lacks, is that of products.
+  # Products take the rest of the step, which the trace lacks.
   assert fitted.multiplication_s == pytest.approx(0.08 / (3 * 512**3), rel=1e-3)
   assert replay.step_s(scheduled_chain(ORDERED), fitted) == pytest.approx(0.08)

@@ -85,7 +85,7 @@ def test_rows_are_plausible_and_have_the_committed_columns(
   assert max(row[name] for name in tables.SEARCHERS) <= row["bound"]
   assert row["Lagom"] >= 1 - 1e-6
   (row,) = shares.rows
-  # AutoCCL judges collectives as they run, with what kernels delay them.
+  # AutoCCL judges collectives with the delays that kernels cause.
   assert row["autoccl_saves"] >= -0.05
   beside = row["exposed"] + row["slowdown"] + row["copies"]
   assert row["kernels"] + beside == pytest.approx(1)

@@ -95,7 +95,7 @@ def test_suggested_commands_repeat_the_arguments_of_this_command(tmp_path):
 
 
 def _advised(explained: dict[str, Any]) -> list[str]:
-  """What is advised of an explanation as JSON, with commands of `tune`."""
+  """Advice of an explanation in JSON that has commands of `tune`."""
   return [
     text
     for step in ("before", "after")

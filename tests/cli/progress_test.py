@@ -52,7 +52,7 @@ def test_a_slow_command_reports_its_current_work(command, impatient):
   outcome = run(command, "slow.py:step", CLUSTER)
   assert (outcome.status, outcome.out) == (2, "")
   assert any("lowering slow.py:step" in line for line in outcome.going_on)
-  # The error is a line of its own, after what was done.
+  # The error is a separate line after the finished work.
   *done, error = outcome.err.splitlines()
   assert error.startswith("lagom-xla: slow.py:step raised RuntimeError")
   assert all(line.endswith("1x8xh100: refused") for line in done)
@@ -66,7 +66,7 @@ def test_intervals_between_progress_lines_start_short_and_grow(monkeypatch):
   assert progress.FIRST_S < 2  # Longer silence worries users.
   monkeypatch.setattr(progress, "FIRST_S", 0.03)
   monkeypatch.setattr(progress, "_LOOKS_S", 0.01)
-  with _said() as err, progress.Bar():
+  with _stderr() as err, progress.Bar():
     time.sleep(0.4)  # 0.03, 0.09 and 0.21 s are over, and 0.45 s is not.
   assert 1 <= err.getvalue().count(progress.GOES_ON) <= 3
 
@@ -81,7 +81,7 @@ def _compile(
 
 
 def test_a_config_is_named_while_it_is_compiled_and_costed(impatient):
-  with _said() as err, progress.Bar() as bar:
+  with _stderr() as err, progress.Bar() as bar:
     with bar.told_of_compiles(naming.Names()):
       with _compile(config_lib.XlaConfig(options={"xla_gpu_a": True})):
         _await(err, "compiling a=true ...")
@@ -93,7 +93,7 @@ def test_a_config_is_named_while_it_is_compiled_and_costed(impatient):
 
 
 def test_each_distinct_compiled_config_advances_the_bar_once():
-  with _said(), progress.Bar(lines=False) as bar:
+  with _stderr(), progress.Bar(lines=False) as bar:
     bar.expect(4)
     with bar.told_of_compiles(naming.Names(), are_steps=True):
       for config in (config_lib.DEFAULT, config_lib.DEFAULT, _PLAN):
@@ -123,7 +123,7 @@ def test_remaining_time_is_rounded_and_limited_by_the_budget(
   num_left, budget_s, words
 ):
   clock = mock.Mock(return_value=0.0)
-  with mock.patch.object(time, "monotonic", clock), _said():
+  with mock.patch.object(time, "monotonic", clock), _stderr():
     with progress.Bar(is_quiet=True, time_budget_s=budget_s) as bar:
       for number in range(3):
         assert budget_s or bar.left_in_words == ""
@@ -135,7 +135,7 @@ def test_remaining_time_is_rounded_and_limited_by_the_budget(
 
 def test_remaining_time_includes_full_compiles_after_a_search():
   clock = mock.Mock(return_value=0.0)
-  with mock.patch.object(time, "monotonic", clock), _said():
+  with mock.patch.object(time, "monotonic", clock), _stderr():
     with progress.Bar(is_quiet=True) as bar:
       for ended_s in (40.0, 41.0, 42.0, 43.0):
         clock.return_value = ended_s
@@ -178,7 +178,7 @@ def test_a_config_with_many_differences_names_two_and_counts_others():
 
 
 @contextlib.contextmanager
-def _said(stream: io.StringIO | None = None) -> Iterator[io.StringIO]:
+def _stderr(stream: io.StringIO | None = None) -> Iterator[io.StringIO]:
   err = stream or io.StringIO()
   with contextlib.redirect_stderr(err):
     yield err
@@ -194,7 +194,7 @@ def _await(err: io.StringIO, words: str) -> None:
 def _on_terminal(term: str, step_s: float) -> str:
   """The progress line of a search that compiles its fourth of ten configs."""
   environment = {"TERM": term, "COLUMNS": "80"}
-  with mock.patch.dict("os.environ", environment), _said(Terminal()) as err:
+  with mock.patch.dict("os.environ", environment), _stderr(Terminal()) as err:
     with progress.Bar() as bar:
       bar.expect(10)
       for number in range(3):

@@ -147,7 +147,7 @@ def _parsed(tokens: Iterator[str]) -> dict[str, Any]:
 
 
 def _schedule(cluster: cluster_lib.Cluster) -> hlo.Module:
-  """Of products beside an all-reduce of 2 MiB, with XLA's own estimates."""
+  """Products and an all-reduce of 2 MiB, scheduled by XLA's own estimates."""
   mesh = Mesh(np.array(devices_lib.devices(cluster)), ("x",))
   everywhere = NamedSharding(mesh, PartitionSpec())
   split = NamedSharding(mesh, PartitionSpec("x"))

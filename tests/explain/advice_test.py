@@ -385,7 +385,7 @@ def test_a_replicated_batch_gets_advice_to_replicate_activations(
     gate=(size, (None, None, "model")),
     down=(size, (None, "model")),
   )
-  # The embedding's columns become those of what layers hand on.
+  # The outputs of layers get the embedding's sharding by columns.
   table = _arrays(mesh, table=((1024, _WIDTH), (None, "model")))
   tokens = jax.ShapeDtypeStruct(
     (16, 1024), jnp.int32, sharding=NamedSharding(mesh, P())
@@ -513,7 +513,7 @@ def _unrolled_in_part(gradient: Any, weights: Any, batch: Any) -> Any:
 # XLA combines all-reduces of arrays, within a micro-batch and across them.
 @pytest.mark.parametrize("are_layers_scanned", [False, True])
 @pytest.mark.parametrize("accumulate", [_in_a_row, _unrolled_in_part])
-def test_micro_batches_count_in_whichever_way_they_are_written(
+def test_micro_batches_are_counted_however_they_are_written(
   h100s: Any, accumulate: Any, are_layers_scanned: bool
 ) -> None:
   mesh, size = Mesh(np.array(h100s), ("d",)), (_WIDTH, _WIDTH)
@@ -560,7 +560,7 @@ def test_gradients_of_stacked_layers_are_not_reported_as_accumulated(
 def test_small_replicated_optimizer_state_gets_no_advice(h100s: Any) -> None:
   _, found = _read(_lowered(h100s, is_sharded=False))
   num_bytes = 2 * _LAYERS * _WIDTH * _HIDDEN * 2
-  # It is little of a GPU's memory here.
+  # The state takes little of a GPU's memory here.
   assert num_bytes < 0.02 * _CLUSTER.gpu.hbm_bytes and not found
 
 

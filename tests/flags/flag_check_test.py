@@ -466,7 +466,7 @@ def test_a_file_of_flags_is_read_and_checked(tmp_path):
 
 @pytest.mark.parametrize("text", [" ", " \n"])
 def test_white_space_is_refused_as_a_file_that_does_not_exist(text):
-  # As of XLA_FLAGS="$A $B", where neither is set.
+  # From XLA_FLAGS="$A $B", where neither is set.
   finding = _only(text)
   assert "there is no such file. Unset" in finding.text
   assert check.check(text).is_fatal

@@ -55,7 +55,7 @@ def test_refused_options_of_jit_are_reported_with_a_correction(
 
 def test_an_unhashable_option_of_jit_is_reported_with_its_line(tmp_path):
   target = _target(tmp_path, "xla_gpu_enable_command_buffer", "[1]")
-  # In a process of its own: JAX frees the function that it could not make, and
+  # In a separate process: JAX frees the function that it could not make, and
   # loses its list of the functions whose caches jax.clear_caches() clears.
   refused = commands.run_process("inspect", target, "--cluster=1x1xh100")
   assert refused.status == 2 and "Traceback" not in refused.err

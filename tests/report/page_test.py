@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The report page: what it says and draws, and that it needs no network."""
+"""The report page: its text and drawings, and that it needs no network."""
 
 from __future__ import annotations
 

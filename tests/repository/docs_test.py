@@ -32,7 +32,7 @@ _INDENTED = re.compile(r"^    (.*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _INSTALL = re.compile(r"pip install '(?:lagom_xla|\.)\[([\w,]+)\]'")
 _GAPS = ("required", "expected one argument")
-# What precedes a command in a line of shell.
+# Variables may precede a command in a line of shell.
 _BEFORE = re.compile(r"^(?:[A-Z_]+=(?:\"[^\"]*\"|\S*) )*(lagom-xla .*)$")
 
 

@@ -156,7 +156,7 @@ def test_expected_compiles_end_with_the_compiles_of_the_plan():
     _target(None), expect=lambda left, full: expected.append((left, full))
   )
   assert tuning.plan.xla.options
-  # The default, without each option alone, and all of the plan.
+  # The default, the plan without each single option, and the whole plan.
   (_, of_all), *_, of_plan, after = expected
   assert of_all == 1  # No plan is known yet.
   assert of_plan[0] >= len(tuning.plan.xla.options) and of_plan[1] == 1

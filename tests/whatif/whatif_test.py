@@ -309,7 +309,7 @@ def test_a_module_is_compared_only_on_clusters_of_as_many_gpus(
   assert found["scaling"] == (
     "All have the same number of GPUs, 8, and the same work per step."
   )
-  # A full search of a schedule finds what a quick one does.
+  # A full search of a schedule finds the same as a quick one.
   full = _compared(module_file, "--cluster=2x4xh100", "--search=full")
   assert full["rows"][0]["figures"] == own["figures"]
   outcome = run("whatif", module_file, "--cluster=2x4xh100", "--nodes=1,2")
@@ -471,7 +471,7 @@ def test_all_clusters_are_shown_within_80_columns() -> None:
   *lines, last = captured.get().splitlines()
   assert max(map(len, lines)) <= 80
   assert last == "Wrote whatif.html"
-  # Points beyond what was measured are starred.
+  # Points beyond measured sizes are starred.
   starred = re.findall(r"(?m)^(\d+)xp5en.0\S+ +400 +\S+\* ", captured.get())
   assert starred == [str(2**i) for i in range(4, 11)]
 
