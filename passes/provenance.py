@@ -171,6 +171,9 @@ class Arrays:
 
   def __init__(self, module: hlo.Module):
     self._module, self._flow = module, array_flow.Flow(module)
+    # Results of _linear and _held, which many pairs of reductions ask for.
+    self._known_linear: dict[tuple[int, int | None], set[int]] = {}
+    self._known_held: dict[int, list[tuple[int, Any]]] = {}
     flow = self._flow
     self._paths: list[str] = []
     self._shapes: list[hlo.Shape] = []
@@ -586,24 +589,32 @@ class Arrays:
     ]
 
   def _places(self, node: array_flow.Node, other: array_flow.Node) -> set[Any]:
-    """Where larger arrays hold one array, before it meets another.
+    """Where larger arrays hold one array, before it meets another."""
+    met = min(self._linear(node) & self._linear(other))
+    return {place for user, place in self._held(node) if user <= met}
+
+  def _held(self, node: array_flow.Node) -> list[tuple[array_flow.Node, Any]]:
+    """Larger arrays that hold an array, and where.
 
     Gradients of stacked layers are padded to the stack's size and added up.
     """
-    flow, mine = self._flow, self._linear(node)
-    met = min(mine & self._linear(other))
-    places: set[Any] = set()
-    for user in {n for n in mine if n < met} | {met}:
+    found = self._known_held.get(node)
+    if found is not None:
+      return found
+    self._known_held[node] = found = []
+    flow, linear = self._flow, self._linear(node)
+    for user in linear:
       made_by = flow.made_by[user]
       match made_by.opcode:
         case "pad":
-          places.add(made_by.padding_config.SerializeToString())
+          found.append((user, made_by.padding_config.SerializeToString()))
         case "concatenate":
-          parts = flow.copied[user]
-          places |= {(user, i) for i, part in enumerate(parts) if part in mine}
+          parts = enumerate(flow.copied[user])
+          found += ((user, (user, i)) for i, part in parts if part in linear)
         case "dynamic-update-slice":
-          places.add(tuple(self._numbers[n] for n in flow.mixed[user]))
-    return places
+          indices = tuple(self._numbers[n] for n in flow.mixed[user])
+          found.append((user, indices))
+    return found
 
   @functools.cached_property
   def _numbers(self) -> list[int]:
@@ -687,7 +698,11 @@ class Arrays:
     self, node: array_flow.Node, last: array_flow.Node | None = None
   ) -> set[array_flow.Node]:
     """Arrays that are linear in one, including itself, up to `last`."""
+    found = self._known_linear.get((node, last))
+    if found is not None:
+      return found
     todo, seen = [node], {node}
+    self._known_linear[node, last] = seen
     while todo:
       node = todo.pop()
       for user in self._used[node] if node != last else ():
