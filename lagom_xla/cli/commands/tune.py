@@ -236,9 +236,9 @@ def beyond(step: explanation_lib.Step) -> str:
   share = "all" if at_most == left else at_most
   return (
     f"No option can hide {left} of the waits, because matmuls before and after"
-    " need the data. Rewriting the program (docs/strands.md) could hide"
-    f" {share} of that at most. To try it, run `{again}`; to use"
-    " its plan, wrap the step in lagom_xla.tune(plan=DIR)."
+    " need the data. Rewriting the program (docs/strands.md) could hide up to"
+    f" {share} of that. To try it, run `{again}`; to use its plan, wrap the"
+    " step in lagom_xla.tune(plan=DIR)."
   )
 
 
