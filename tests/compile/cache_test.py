@@ -56,7 +56,7 @@ def _lead(fusions: pool.Fusions, fused: bytes | None) -> None:
   led.set_result(result)
 
 
-def test_the_first_leads_and_others_wait_for_it_or_lead_if_it_ends(fusions):
+def test_the_first_job_leads_and_others_wait_or_lead_if_it_is_canceled(fusions):
   led = _future()
   assert fusions.awaited(_job(1)) is None
   assert fusions.assigned(_job(1), led).leads
@@ -69,7 +69,7 @@ def test_the_first_leads_and_others_wait_for_it_or_lead_if_it_ends(fusions):
   assert fusions.assigned(_job(2), _future()).leads
 
 
-def test_others_go_on_from_what_it_gave(fusions):
+def test_later_jobs_start_from_the_fused_module_of_the_first(fusions):
   _lead(fusions, b"fused")
   for limit in (2, 3):
     assert fusions.awaited(_job(limit)) is None
@@ -81,7 +81,7 @@ def test_others_go_on_from_what_it_gave(fusions):
 
 @pytest.mark.parametrize("fused", [b"fused", None])
 @pytest.mark.parametrize("is_used", [True, False])
-def test_the_next_process_knows_what_others_went_on_from_or_that_there_is_none(
+def test_later_processes_reuse_a_used_fused_module_or_know_it_is_missing(
   fusions, tmp_path, fused, is_used
 ):
   _lead(fusions, fused)
@@ -94,8 +94,8 @@ def test_the_next_process_knows_what_others_went_on_from_or_that_there_is_none(
   assert follower.fused == (fused if is_known else None)
 
 
-def test_what_is_compiled_to_the_end_with_code_is_no_other_compile():
-  """But up to its schedule it is the same."""
+def test_compiles_with_and_without_code_share_only_their_schedule():
+  """The digests up to the schedule are equal."""
   end = dataclasses.replace(_job(1), stage=None)
   proof = dataclasses.replace(end, needs_code=True)
   assert proof.digest != end.digest
@@ -109,7 +109,9 @@ _DIGEST = "0" * 64
   strategies.none() | strategies.binary(),
   strategies.none() | strategies.integers(0, 2**48),
 )
-def test_what_is_put_is_found_by_another_process(module, peak_bytes):
+def test_a_stored_result_is_found_again_only_under_its_digest(
+  module, peak_bytes
+):
   result = job_lib.Result(module=module, peak_bytes=peak_bytes)
   with tempfile.TemporaryDirectory() as folder:
     cache_lib.Cache(pathlib.Path(folder)).put(_DIGEST, result)
@@ -119,7 +121,7 @@ def test_what_is_put_is_found_by_another_process(module, peak_bytes):
 
 
 @hypothesis.given(strategies.data())
-def test_a_damaged_file_is_as_none(data):
+def test_a_damaged_file_is_ignored(data):
   with tempfile.TemporaryDirectory() as folder:
     cache = cache_lib.Cache(pathlib.Path(folder))
     cache.put(_DIGEST, job_lib.Result(module=b"module" * 9, peak_bytes=1))
@@ -132,7 +134,9 @@ def test_a_damaged_file_is_as_none(data):
       assert cache.get(_DIGEST) is None
 
 
-def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(tmp_path):
+def test_the_least_recently_used_results_are_deleted_beyond_a_size_limit(
+  tmp_path,
+):
   """A user's own files stay, however old they are."""
   result = job_lib.Result(module=os.urandom(1000))
   cache_lib.Cache(tmp_path).put("first", result)
@@ -147,7 +151,7 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(tmp_path):
     path = tmp_path / f"{name}.compiled"
     long_ago_s = path.stat().st_mtime - age_s
     os.utime(path, (long_ago_s, long_ago_s))
-  assert cache.get("first") == result  # Now it is the newer one.
+  assert cache.get("first") == result  # Now used later than "second".
   cache.put("third", result)
   assert cache.get("second") is None
   assert cache.get("first") == cache.get("third") == result
@@ -155,7 +159,7 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(tmp_path):
   assert own.exists()
 
 
-def test_a_disk_that_cannot_be_written_is_no_error(tmp_path):
+def test_an_unwritable_cache_folder_is_not_an_error(tmp_path):
   (tmp_path / "file").touch()
   cache = cache_lib.Cache(tmp_path / "file" / "folder")
   cache.put(_DIGEST, job_lib.Result(module=b"module"))
@@ -173,7 +177,9 @@ def test_a_disk_that_cannot_be_written_is_no_error(tmp_path):
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "off"}, None),
   ],
 )
-def test_the_cache_is_the_users(variables, folder, monkeypatch):
+def test_the_cache_folder_follows_lagom_xla_cache_and_xdg_cache_home(
+  variables, folder, monkeypatch
+):
   for name in ("XDG_CACHE_HOME", "LAGOM_XLA_CACHE"):
     monkeypatch.delenv(name, raising=False)
   for name, value in {"HOME": "/me", **variables}.items():

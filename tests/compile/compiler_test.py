@@ -43,7 +43,7 @@ H100S = cluster_lib.parse("1x8xh100")
 def lower_matmul(
   devices: Sequence[jax.Device], width: int = 64
 ) -> jax.stages.Lowered:
-  """A product whose weight is gathered from all devices."""
+  """A matmul whose weight is gathered from all devices."""
   mesh = jax.sharding.Mesh(np.array(devices), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   shape = jax.ShapeDtypeStruct((width, width), jnp.bfloat16, sharding=rows)
@@ -76,7 +76,7 @@ def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("gpu", _GPUS)
-def test_every_named_gpu_has_a_schedule_and_code_if_cuda_13_makes_it(
+def test_every_named_gpu_gets_a_schedule_and_code_if_cuda_13_supports_it(
   gpu, h100s
 ):
   cluster = cluster_lib.parse(f"1x8x{gpu}")
@@ -103,7 +103,9 @@ def test_every_named_gpu_has_a_schedule_and_code_if_cuda_13_makes_it(
   assert compiled.peak_bytes >= 2 * 64 * 64 * (1 + 3 / 8)
 
 
-def test_both_depths_have_the_same_collectives_and_donation(fsdp_step):
+def test_schedules_and_full_compiles_have_equal_collectives_and_donations(
+  fsdp_step,
+):
   lowered = fsdp_step()
   full = compile_to_the_end(lowered)
   # After a full compile as well: JAX remembers executables, not schedules.
@@ -138,7 +140,7 @@ def test_both_depths_have_the_same_collectives_and_donation(fsdp_step):
     ),
   ],
 )
-def test_an_option_that_xla_refuses_is_named_in_front(
+def test_an_option_that_xla_refuses_is_named_first_in_the_error(
   h100s, depth, options, message
 ):
   with pytest.raises(
@@ -148,7 +150,7 @@ def test_an_option_that_xla_refuses_is_named_in_front(
     depth(lower_matmul(h100s), options=options)
 
 
-def test_all_that_xla_says_of_a_refusal_is_told(h100s):
+def test_a_compile_error_quotes_xlas_message_up_to_a_limit(h100s):
   class Refused(lowered_lib.LoweredStep):
     def run_compiler(self, options: lowered_lib.Options) -> jax.stages.Compiled:
       raise RuntimeError("INTERNAL: no\n\nwhy not\n" + "more\n" * 50)
@@ -168,7 +170,7 @@ def test_all_that_xla_says_of_a_refusal_is_told(h100s):
     (2**19, "Failed to get configs", "its part of the arguments"),
   ],
 )
-def test_a_step_that_xla_refuses_as_too_large_does_not_fit(
+def test_a_step_that_is_too_large_for_xla_is_reported_as_not_fitting(
   h100s, width, said, held
 ):
   class Refused(lowered_lib.LoweredStep):
@@ -184,7 +186,7 @@ def test_a_step_that_xla_refuses_as_too_large_does_not_fit(
     compiler.compile(Refused(lower_matmul(h100s, width), H100S))
 
 
-def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(h100s):
+def test_the_error_of_a_matmul_without_tiles_names_the_flag_to_set(h100s):
   # How a vision transformer of 14 x 14 patches joins the heads of attention.
   rows = jax.sharding.NamedSharding(
     jax.sharding.Mesh(h100s, ("x",)), jax.sharding.PartitionSpec()
@@ -211,7 +213,7 @@ _H100 = "NVIDIA H100 80GB HBM3"
   ("num_gpus", "kind", "are_used"),
   [(8, _H100, True), (4, _H100, False), (8, "NVIDIA A40", False)],
 )
-def test_live_gpus_are_used_when_they_are_the_clusters(
+def test_live_gpus_are_used_only_if_they_match_the_cluster(
   monkeypatch, h100s, num_gpus, kind, are_used
 ):
   live = [types.SimpleNamespace(device_kind=kind)] * num_gpus
@@ -240,7 +242,7 @@ def persistent_cache(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
   compilation_cache.reset_cache()
 
 
-def test_a_persistent_compilation_cache_is_in_nobodys_way(
+def test_our_compiles_and_jaxs_persistent_cache_do_not_interfere(
   persistent_cache, h100s
 ):
   for _ in range(2):
@@ -248,7 +250,7 @@ def test_a_persistent_compilation_cache_is_in_nobodys_way(
     for _ in range(2):
       compiled = compile_to_the_end(lower_matmul(h100s))
       assert compiled.module.is_scheduled
-  # Compiles that are none of ours are still stored, and found again.
+  # JAX's own compiles are still stored.
   jax.jit(lambda x: x + 1).lower(jnp.int32(1)).compile()
   assert any("jit__lambda" in path.name for path in persistent_cache.iterdir())
 
@@ -257,5 +259,7 @@ def test_a_persistent_compilation_cache_is_in_nobodys_way(
   ("cluster", "shape"),
   [("4x8xh100", "4x1x8"), ("36x4xgb300", "2x18x4"), ("20x4xgb300", "10x2x4")],
 )
-def test_a_shape_has_domains_and_the_nodes_in_each(cluster, shape):
+def test_a_shape_counts_domains_nodes_per_domain_and_gpus_per_node(
+  cluster, shape
+):
   assert devices_lib.shape(cluster_lib.parse(cluster)) == shape

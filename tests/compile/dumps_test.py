@@ -143,7 +143,7 @@ def placed_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 @pytest.mark.parametrize("step", [manual_step, placed_step, product_step])
 @pytest.mark.usefixtures("partitioner")
-def test_a_module_is_partitioned_as_its_step_is(h100s, tmp_path, step):
+def test_a_module_is_partitioned_like_its_original_step(h100s, tmp_path, step):
   lowered = step(h100s)
   expected = facts(
     target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
@@ -153,7 +153,7 @@ def test_a_module_is_partitioned_as_its_step_is(h100s, tmp_path, step):
   assert facts(target.schedule()) == expected
 
 
-def test_what_jax_or_xla_writes_of_a_train_step_is_partitioned_or_was(
+def test_modules_written_by_jax_or_xla_give_the_steps_collectives(
   fsdp_step, fsdp_scan, tmp_path
 ):
   lowered = fsdp_step()
@@ -173,9 +173,7 @@ def test_what_jax_or_xla_writes_of_a_train_step_is_partitioned_or_was(
   assert kinds[0] == kinds[1]
 
 
-def test_a_folder_of_dumps_names_the_module_which_is_partitioned(
-  h100s, tmp_path
-):
+def test_the_error_of_a_folder_of_dumps_names_the_file_to_load(h100s, tmp_path):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
     load.load(str(tmp_path), _CLUSTER)
   target = target_lib.of_step(product_step(h100s), _CLUSTER, name="step")
@@ -187,7 +185,7 @@ def test_a_folder_of_dumps_names_the_module_which_is_partitioned(
     load.load(str(tmp_path), _CLUSTER)
 
 
-def test_a_module_that_xla_has_to_optimize_is_compiled(h100s, tmp_path):
+def test_an_unoptimized_module_can_be_scheduled_and_compiled(h100s, tmp_path):
   file = tmp_path / "step.hlo"
   file.write_text(
     hlo_text.text(
@@ -262,7 +260,7 @@ ENTRY main {{
     ),
   ],
 )
-def test_replicas_are_devices_like_partitions(
+def test_replicas_count_as_devices_like_partitions(
   h100s, tmp_path, replicas, collective, groups
 ):
   text = _GROUPED.format(
@@ -277,7 +275,9 @@ def test_replicas_are_devices_like_partitions(
     assert sorted(joined) == [tuple(group) for group in groups]
 
 
-def test_a_group_of_no_device_is_told_with_the_reason(h100s, tmp_path):
+def test_a_replica_group_with_an_unknown_device_raises_xlas_reason(
+  h100s, tmp_path
+):
   collective = (
     "all-reduce(p), replica_groups={{0,1,2,30}}, channel_id=1,"
     " use_global_device_ids=true, to_apply=add"
@@ -307,7 +307,7 @@ def test_a_scheduled_module_is_only_read(fsdp_scan, monkeypatch):
     target.compile()
 
 
-def test_without_a_cuda_plugin_a_module_says_what_to_install(monkeypatch):
+def test_scheduling_without_a_cuda_plugin_names_what_to_install(monkeypatch):
   module = hlo_text.load(
     "ROOT x = f32[8] parameter(0)", header="num_partitions=8"
   )
@@ -320,7 +320,7 @@ def test_without_a_cuda_plugin_a_module_says_what_to_install(monkeypatch):
     target.schedule()
 
 
-def test_a_module_for_another_number_of_devices_names_its_own(
+def test_a_module_for_another_number_of_devices_is_refused_naming_both(
   h100s, fsdp_scan, tmp_path
 ):
   sixteen = cluster_lib.parse("2x8xh100")
@@ -336,9 +336,7 @@ def test_a_module_for_another_number_of_devices_names_its_own(
     target_lib.of_module(fsdp_scan, sixteen, name="step.hlo")
 
 
-def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
-  h100s, tmp_path
-):
+def test_an_unpartitioned_module_says_why_it_has_no_forms(h100s, tmp_path):
   target = load.load(as_proto(manual_step(h100s), tmp_path), _CLUSTER)
   assert target.chains() == ()
   form = form_lib.Form(strands="merged")
@@ -370,7 +368,7 @@ def test_a_module_of_another_platform_is_refused(config, platform):
 
 
 @pytest.mark.parametrize("call", ["CustomSPMDPartitioning", "InspectSharding"])
-def test_a_dump_whose_partitioner_is_in_python_says_what_to_give(call):
+def test_a_dump_with_a_python_partitioner_names_the_stage_to_dump(call):
   module = hlo_text.load(
     f"""
       p = bf16[64,64] parameter(0), sharding={{devices=[8,1]<=[8]}}
@@ -387,8 +385,8 @@ def test_a_dump_whose_partitioner_is_in_python_says_what_to_give(call):
     target_lib.of_module(module, _CLUSTER, name="step")
 
 
-# Arrays that a step keeps in the host's memory stay there, however it comes.
-# The optimizer's state is there: a step moves all of it in and out again.
+# Arrays that a step keeps in host memory stay there, however it is loaded. The
+# optimizer's state is there: a step moves all of it in and out again.
 
 _WIDTH = 1024
 # A device's part of the state: float32, split over eight.
@@ -460,18 +458,18 @@ _BOTH_WAYS = [(False, _STATE_BYTES), (True, _STATE_BYTES)]
 
 
 @pytest.mark.parametrize("function", ["on_host", "by_method"])
-def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(steps, function):
+def test_a_sharding_into_host_memory_is_kept_and_reported(steps, function):
   with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     target = load.load(f"{steps}:{function}", _CLUSTER)
-  # A JAX that does not forget it has the step itself tuned, without a word.
+  # Where JAX keeps the memory kind, the step itself is tuned, without warning.
   is_lowered_over_cpus = isinstance(target, target_lib.ModuleTarget)
   words = [str(each.message) for each in said]
   assert any("into pinned_host," in w for w in words) == is_lowered_over_cpus
   assert moved(target.schedule()) == _BOTH_WAYS
 
 
-def test_an_array_that_stays_on_the_device_needs_none_either(steps):
+def test_a_step_with_arrays_only_on_devices_has_no_host_copies(steps):
   target = load.load(f"{steps}:on_device", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   assert not moved(target.schedule())
@@ -486,7 +484,7 @@ def test_a_step_that_cannot_be_traced_again_is_refused(steps):
   ("stage", "kind"),
   [("before_optimizations", "txt"), ("after_spmd_parti", "hlo.pb")],
 )
-def test_a_dump_keeps_what_is_on_the_host(steps, tmp_path, stage, kind):
+def test_a_dump_keeps_arrays_in_host_memory(steps, tmp_path, stage, kind):
   target = load.load(f"{steps}:of_its_own", _CLUSTER)
   file = dumped(target, tmp_path, f"{stage}*.{kind}")
   for each in (target, load.load(str(file), _CLUSTER)):

@@ -95,7 +95,7 @@ def _before_code(
     )
 
 
-def test_module_and_memory_are_those_of_the_executable(wide):
+def test_module_and_memory_before_code_equal_the_executables(wide):
   expected, found = xla.assigned(_compiled(wide, {})), _before_code(wide, {})
   assert found.peak_bytes == expected.peak_bytes
   modules = [hlo.Module(it.module) for it in (found, expected)]
@@ -110,7 +110,7 @@ def test_module_and_memory_are_those_of_the_executable(wide):
   [{"xla_gpu_enable_latency_hiding_scheduler": True}, _NO_RECOMPUTING],
   ids=str,
 )
-def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
+def test_a_compile_from_a_fused_module_has_the_same_module_and_memory(
   wide, fused_wide, options
 ):
   ended = fused_lib.end_from_fused(fused_wide, _job(wide, options))
@@ -134,7 +134,7 @@ def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
     ([], "flags.txt", False),
   ],
 )
-def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
+def test_configs_that_dump_or_cache_kernels_are_compiled_to_the_end(
   monkeypatch, options, flags, is_possible
 ):
   monkeypatch.setenv("XLA_FLAGS", flags)
@@ -182,14 +182,16 @@ def fused(lowered: lowered_lib.LoweredStep) -> hlo_pb2.HloModuleProto:
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
-def test_a_fused_module_is_scheduled_as_its_program(lowered, fused, options):
+def test_a_fused_module_is_scheduled_like_its_program(lowered, fused, options):
   got = fused_lib.schedule_from_fused(fused, _sent(lowered, options))
   assert got is not None
   expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
   assert digest.of(expected.proto) == digest.of(got)
 
 
-def test_a_module_is_proven_if_it_becomes_what_its_program_does(lowered, fused):
+def test_a_fused_module_is_proven_only_if_its_schedule_is_the_programs(
+  lowered, fused
+):
   job = _sent(lowered, {})
 
   def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
@@ -211,14 +213,14 @@ def test_a_module_is_proven_if_it_becomes_what_its_program_does(lowered, fused):
     ("rematerialization,gpu-all-gather-combiner", False),
   ],
 )
-def test_what_chooses_passes_itself_compiles_from_the_beginning(
+def test_configs_that_disable_other_passes_share_no_fused_module(
   disabled, may_share
 ):
   disabling = {"xla_disable_hlo_passes": disabled}
   assert fused_lib.may_share(disabling) == may_share
 
 
-def test_dumps_for_a_job_are_not_in_the_way(lowered, monkeypatch):
+def test_dumps_set_in_xla_flags_do_not_prevent_sharing(lowered, monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
   assert fused_lib.may_share(_asked(lowered, _ESTIMATES))
   assert not fused_lib.may_share({"xla_dump_to": "mine"})
@@ -229,7 +231,7 @@ def _sent(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
   return _job(lowered, _asked(lowered, {**_ESTIMATES, **options}))
 
 
-# XLA is not asked for what only the code of kernels needs.
+# Schedules skip work that only code generation needs.
 
 _AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING = "xla_gpu_experimental_enable_tiling_propagation"
@@ -261,9 +263,9 @@ def _asked(
     ),
     # Names stay where a job must find them.
     ({}, {"keeps_names": True}, {_AUTOTUNER: False, _DISABLE: _CONFIGS}),
-    # Code is generated from tiles.
+    # Code generation needs tiles.
     ({}, {"generates_code": True}, {_AUTOTUNER: False}),
-    # What a config sets has the last word.
+    # Options of a config take precedence.
     (
       {_AUTOTUNER: True, _TILING: True, _DISABLE: "algsimp"},
       {},
@@ -271,19 +273,19 @@ def _asked(
     ),
   ],
 )
-def test_a_schedule_is_made_without_what_only_code_needs(
+def test_schedules_skip_work_that_only_code_generation_needs(
   lowered, options, flags, asked
 ):
   assert _asked(lowered, options, **flags) == asked
 
 
-def test_what_xla_flags_set_stays(lowered, monkeypatch):
+def test_values_set_in_xla_flags_are_kept(lowered, monkeypatch):
   flags = f"--{_TILING}=true --{_DISABLE}=algsimp"
   monkeypatch.setenv("XLA_FLAGS", flags)
   assert _asked(lowered, {}) == {_AUTOTUNER: False}
 
 
-def test_where_something_here_takes_part_xla_is_asked_what_jax_would_ask(
+def test_options_are_unchanged_for_cpu_devices_or_a_gpu_backend(
   lowered, monkeypatch
 ):
   step = jax.jit(lambda x: x + 1).lower(1.0)
@@ -293,7 +295,7 @@ def test_where_something_here_takes_part_xla_is_asked_what_jax_would_ask(
   assert _asked(lowered, _FOUR) == _FOUR
 
 
-def test_the_same_is_scheduled_as_when_nothing_is_left_out(
+def test_skipped_work_does_not_change_the_schedule_or_its_time(
   lowered, monkeypatch
 ):
   def found() -> tuple[list[list[str]], float]:
@@ -320,7 +322,7 @@ def _refused(words: str) -> compiler.Pending[hlo.Module]:
   return compiler.Pending(result=result)
 
 
-def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
+def test_tiling_propagation_is_used_if_xla_has_no_tiles_for_a_fusion(
   lowered, pool
 ):
   other = cluster_lib.parse("1x8xh200")  # The program is remembered.
@@ -336,7 +338,7 @@ def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
       run, lambda: _refused(refusal), lowered
     ).result()
 
-  # A refusal of something else is left to the compile itself.
+  # Other refusals are not retried.
   assert num_runs("no such option") == 1
   no_tiles = "INTERNAL: No supported config found for HLO: %d"
   if jax.__version_info__ < (0, 12):
@@ -345,6 +347,6 @@ def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
   assert num_runs(no_tiles) == 3
   _, first, second = asked
   assert first == {**second, _TILING: False}
-  # From then on the program is compiled so at once.
+  # Later compiles of the program use propagation at once.
   assert num_runs(no_tiles) == 4
   assert asked[-1] == second

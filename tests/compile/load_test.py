@@ -25,8 +25,8 @@ import step_sources
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
-# Flax's axis rules say nothing outside their context: a step that is lowered
-# there is not sharded as its author meant, and nobody complains.
+# Flax's axis rules have no effect outside their context: a step that is lowered
+# there is silently not sharded as its author meant.
 _STEPS = """\
 import contextlib
 from flax import linen as nn
@@ -101,7 +101,7 @@ def over_slices(devices):
 
 """
 
-# The mesh is there before anybody knows of a cluster.
+# The mesh is made at import, before a cluster is known.
 _AT_IMPORT = """\
 import jax
 import jax.numpy as jnp
@@ -145,11 +145,11 @@ def test_a_step_is_lowered_in_the_context_that_it_needs(
   h100s, folder, function
 ):
   target = load.load(f"{folder}/contexts.py:{function}", _CLUSTER)
-  # The batch is split for the product, and gathered for what comes after it.
+  # The batch is split for the matmul, and gathered after it.
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_a_context_around_the_call_is_that_of_a_decorated_step(
+def test_a_decorated_step_is_compiled_in_the_context_of_its_call(
   folder, monkeypatch
 ):
   monkeypatch.syspath_prepend(folder)
@@ -180,7 +180,7 @@ def test_a_context_around_the_call_is_that_of_a_decorated_step(
 @pytest.mark.parametrize(
   "place", ["training_of_a_user/at_import.py", "training_of_a_user.at_import"]
 )
-def test_a_module_of_a_package_makes_its_mesh_at_import(
+def test_a_step_whose_mesh_is_made_at_import_can_be_loaded(
   h100s, folder, monkeypatch, place
 ):
   monkeypatch.chdir(folder)
@@ -188,7 +188,7 @@ def test_a_module_of_a_package_makes_its_mesh_at_import(
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_there_are_as_many_devices_at_import_as_the_cluster_has(h100s, folder):
+def test_imports_see_as_many_devices_as_the_cluster_has(h100s, folder):
   program = f"""
 from lagom_xla import cluster
 from lagom_xla.compile import load
@@ -215,7 +215,7 @@ print(target.cluster.num_devices, target.schedule().num_partitions)
     ("training_of_a_user.sizes:step", "training_of_a_user.sizes defines no st"),
   ],
 )
-def test_a_module_that_is_not_there_is_named(
+def test_a_missing_module_or_function_is_named(
   folder, monkeypatch, name, message
 ):
   monkeypatch.chdir(folder)
@@ -223,7 +223,7 @@ def test_a_module_that_is_not_there_is_named(
     load.load(name, _CLUSTER)
 
 
-def test_a_program_that_chooses_by_the_platform_is_warned_of(folder):
+def test_a_program_that_asks_for_the_platform_causes_a_warning(folder):
   places = " and ".join(
     f"contexts.py:{number}"
     for number, line in enumerate(_STEPS.splitlines(), 1)
@@ -233,7 +233,7 @@ def test_a_program_that_chooses_by_the_platform_is_warned_of(folder):
     load.load(f"{folder / 'contexts.py'}:chooses", _CLUSTER)
 
 
-def test_arrays_that_a_step_was_lowered_with_are_not_kept(folder):
+def test_arrays_that_were_used_to_lower_a_step_are_freed(folder):
   load.load(f"{folder / 'contexts.py'}:with_a_model", _CLUSTER)
   assert not [array for array in jax.live_arrays() if array.shape == (517, 517)]
 
@@ -244,7 +244,9 @@ def test_debug_prints_are_left_out_with_a_warning(h100s, folder):
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(h100s, folder):
+def test_the_error_of_a_mesh_over_slices_explains_a_mesh_over_hosts(
+  h100s, folder
+):
   two_nodes = cluster_lib.parse("2x8xh100")
   with pytest.raises(errors.TargetError, match="process_is_granule=True"):
     load.load(f"{folder}/contexts.py:over_slices", two_nodes)
@@ -263,16 +265,16 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     *("by_name", "Trainer", "by_partial", "scaled", "by_method", "filtered"),
   ],
 )
-def test_a_step_may_be_found_in_several_ways(h100s, steps, function):
+def test_a_step_can_be_given_in_several_ways(h100s, steps, function):
   target = load.load(f"{steps}:{function}", _CLUSTER)
   assert not target.is_read_only
-  # A weight that comes as a NumPy array is on all devices already.
+  # A weight that is a NumPy array is on all devices already.
   is_gathered = function != "partly_concrete"
   expected = [("all-gather", 4 * 64 * 64)] if is_gathered else []
   assert kinds_of(target) == expected
 
 
-def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(h100s, steps):
+def test_a_pmapped_step_is_compiled_for_the_devices_it_was_given(h100s, steps):
   target = load.load(f"{steps}:maps", _CLUSTER)
   (found,) = collectives.find(target.schedule())
   assert (found.kind, found.group_size) == ("all-reduce", 8)
@@ -286,7 +288,7 @@ def test_keyword_arguments_reach_the_function_as_text(h100s, steps, function):
   assert kinds_of(target) == [("all-gather", 4 * 128 * 128)]
 
 
-def test_a_file_imports_its_neighbors(h100s, tmp_path):
+def test_a_file_can_import_its_neighbors(h100s, tmp_path):
   (tmp_path / "neighbor_of_a_step.py").write_text(step_sources.SOURCE)
   file = tmp_path / "imports.py"
   file.write_text("from neighbor_of_a_step import factory\n")
@@ -294,7 +296,7 @@ def test_a_file_imports_its_neighbors(h100s, tmp_path):
   assert kinds_of(target) == [("all-gather", 4 * 64 * 64)]
 
 
-# What the line says in which an error comes up.
+# Text of the lines that raise errors.
 _LINES = {
   "raises": "raise RuntimeError",
   "does_not_divide": "def does_not_divide",
@@ -336,28 +338,26 @@ _LINES = {
     ("concrete", "not on the devices of 1x8xh100: shard them over the `"),
   ],
 )
-def test_a_function_that_gives_no_step_is_told_why(
+def test_a_function_that_gives_no_step_is_refused_with_the_reason(
   h100s, steps, function, message
 ):
   with pytest.raises(errors.TargetError) as error:
     load.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
-  # One line of ours, and all lines of an error of the function's own.
+  # Our message has one line; an error that the function raises keeps all.
   first, *others = str(error.value).splitlines()
   assert bool(others) == (function == "raises")
   if function in _LINES:
     assert f" ({steps}:{step_sources.line_of(_LINES[function])})" in first
 
 
-def test_a_step_without_shardings_is_one_for_one_gpu(h100s, steps):
+def test_a_step_without_shardings_is_accepted_for_one_gpu(h100s, steps):
   target = load.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
   assert target.schedule().is_scheduled
 
 
-def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
-  tmp_path, monkeypatch
-):
+def test_an_error_while_lowering_names_the_programs_line(tmp_path, monkeypatch):
   # What Tokamax's kernels raise on a machine without GPUs.
   (tmp_path / "lazy_model.py").write_text(
     "def loss(x):\n  raise NotImplementedError('Not supported on cpu.')\n"
@@ -413,7 +413,7 @@ def test_an_unknown_keyword_argument_is_refused(
     ),
   ],
 )
-def test_a_file_that_cannot_be_imported_is_told_where_and_what_helps(
+def test_a_failed_import_is_reported_with_its_line_and_a_remedy(
   tmp_path, source, messages
 ):
   file = tmp_path / "broken.py"

@@ -33,7 +33,7 @@ _WIDTH = 16
 _NUM_LAYERS = 3
 _NUM_STEPS = 10
 _DONATES = registry.keeps_donation()
-# Without what XLA would combine.
+# Nothing is combined.
 _PLAIN = config_lib.XlaConfig(
   options={
     f"xla_gpu_{kind}_combine_threshold_bytes": 0
@@ -162,7 +162,7 @@ def test_a_step_in_any_legal_order_trains_to_the_same_bits(loss, seed):
     np.testing.assert_array_equal(trained[name], value)
 
 
-def test_the_orders_of_a_step_do_not_outlast_its_compile():
+def test_an_order_does_not_affect_later_compiles_of_the_step():
   target, scheduled = _on_cpus("fsdp"), _scheduled_on_cpus("fsdp")
   entry = scheduled.entry.name
   plain = _that_run(target.compile().module, entry)
@@ -180,7 +180,7 @@ def test_the_orders_of_a_step_do_not_outlast_its_compile():
 
 
 @pytest.mark.parametrize("loss", ["fsdp", "scanned"])
-def test_xla_makes_code_for_an_order_of_ours(h100s, loss):
+def test_xla_keeps_our_order_when_it_generates_code(h100s, loss):
   target = _target(tuple(h100s), loss)
   scheduled = target.schedule(_PLAIN)
   orders = random_orders.of(scheduled, 1)
@@ -190,8 +190,8 @@ def test_xla_makes_code_for_an_order_of_ours(h100s, loss):
   final = target.compile(config).module
   homes = {c.computation for c in collectives.find(scheduled)}
   assert homes & orders.keys()
-  # XLA puts a start with no kernel after it next to its done again, or makes
-  # one instruction of them; what is left has its order.
+  # XLA moves a start without a kernel after it back to its done, or makes both
+  # one instruction; all others keep their order.
   sync = {c.name for c in collectives.find(final) if c.form == "sync"}
   for name in orders:
     kept = [
@@ -211,7 +211,7 @@ def test_xla_makes_code_for_an_order_of_ours(h100s, loss):
   assert len(aliases.entries) == (_NUM_LAYERS if _DONATES else 0)
 
 
-def test_a_compiled_module_in_another_order_is_told_apart(h100s):
+def test_a_compiled_module_in_another_order_raises_an_error(h100s):
   target = _target(tuple(h100s), "fsdp")
   scheduled, final = target.schedule(_PLAIN), target.compile(_PLAIN).module
   orders = random_orders.of(scheduled, 1)
@@ -228,7 +228,7 @@ def test_an_order_of_another_schedule_is_refused(h100s):
       run(combined)
 
 
-def test_an_order_that_is_not_legal_is_refused_by_a_compile():
+def test_an_illegal_order_is_refused_by_a_compile():
   scheduled = _scheduled_on_cpus("fsdp")
   order = tuple(i.name for i in scheduled.entry.instructions)
   orders = {scheduled.entry.name: order[::-1]}
@@ -236,7 +236,7 @@ def test_an_order_that_is_not_legal_is_refused_by_a_compile():
     _on_cpus("fsdp").compile(config_lib.XlaConfig(orders=orders))
 
 
-def test_a_step_that_donates_is_scheduled_but_not_compiled_where_that_is_lost(
+def test_an_ordered_step_is_not_compiled_where_jax_loses_donations(
   h100s,
 ):
   target = _target(tuple(h100s), "fsdp", donate=True)

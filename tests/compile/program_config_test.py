@@ -53,7 +53,7 @@ def for_gpus(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
 _CONFIG = config_lib.XlaConfig(program=_MERGED)
 
 
-def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(for_gpus):
+def test_xla_schedules_the_rewritten_program_with_slices_as_memcpys(for_gpus):
   assert num_loops(for_gpus.schedule()) == 4
   module = for_gpus.schedule(_CONFIG)
   assert num_loops(module) == 2
@@ -68,7 +68,7 @@ def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(for_gpus):
     assert module.backend_config(instruction).get("dynamic_slice_config")
 
 
-def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
+def test_a_form_does_not_change_results_or_donations(on_cpus):
   _, args = strands_step.lowerable(jax.devices())
   plain = on_cpus.compile().compiled
   compilation = on_cpus.compile(_CONFIG)
@@ -83,7 +83,7 @@ def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
   assert donated.is_deleted()
 
 
-def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
+def test_combine_groups_apply_to_the_rewritten_program(for_gpus):
   apart = for_gpus.schedule(dataclasses.replace(_CONFIG, combine_groups=()))
   reduces = sorted(
     label
@@ -97,7 +97,7 @@ def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
   assert groups[0] in held
 
 
-def test_a_module_is_rewritten_as_a_step_is(for_gpus):
+def test_a_module_is_rewritten_like_a_step(for_gpus):
   module = for_gpus.identity()
   target = target_lib.of_module(module, compiles.H100S, name="step.hlo")
   assert num_loops(target.schedule()) == 4
@@ -105,7 +105,7 @@ def test_a_module_is_rewritten_as_a_step_is(for_gpus):
   assert target.outcome(_MERGED).actions
 
 
-def test_what_a_form_did_is_told_without_a_compile(on_cpus):
+def test_the_actions_of_a_form_are_known_without_a_compile(on_cpus):
   program, _ = on_cpus.lowered.rewritten(_MERGED)
   again, _ = on_cpus.lowered.rewritten(form_lib.Form(strands="merged"))
   assert again is program  # So that JAX compiles a form once.
@@ -114,7 +114,7 @@ def test_what_a_form_did_is_told_without_a_compile(on_cpus):
   assert "strands_step.py:" in backward
 
 
-def test_a_form_that_cannot_act_is_an_error_that_says_why():
+def test_a_form_that_does_not_apply_raises_with_the_reason():
   def step(w: jax.Array, x: jax.Array) -> jax.Array:
     """One micro-batch: there is nothing to merge its loops with."""
     return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
@@ -131,7 +131,7 @@ def test_a_form_that_cannot_act_is_an_error_that_says_why():
   assert "\n" not in message
 
 
-def test_a_form_is_all_or_nothing(on_cpus):
+def test_a_form_applies_completely_or_not_at_all(on_cpus):
   both = form_lib.Form(strands="merged", slices={"no such chain": 2})
   assert on_cpus.outcome(_MERGED).actions
   assert not on_cpus.outcome(both).actions
@@ -139,7 +139,7 @@ def test_a_form_is_all_or_nothing(on_cpus):
     on_cpus.compile(config_lib.XlaConfig(program=both))
 
 
-def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
+def test_a_scheduled_module_cannot_be_rewritten(for_gpus):
   target = target_lib.of_module(
     for_gpus.schedule(), compiles.H100S, name="late.hlo"
   )
@@ -150,7 +150,7 @@ def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
     target.schedule(_CONFIG)
 
 
-def test_slices_are_a_form_of_the_program_too():
+def test_a_form_with_slices_splits_collectives():
   target = compiles.target(tensor_parallel_step.lower("shard_map"))
   form = form_lib.Form(slices={target.chains()[0].label: 2})
   (action,) = target.outcome(form).actions

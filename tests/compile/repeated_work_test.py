@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Products that every GPU repeats are reported, and no others."""
+"""Matmuls that every GPU repeats are reported, and no others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def of_step(lowered: jax.stages.Lowered) -> str:
 
 
 @pytest.mark.parametrize("function", ["outside", "inside"])
-def test_a_model_outside_its_context_is_told_of_by_inspect(model, function):
+def test_inspect_reports_repeated_work_of_a_model_outside_its_context(
+  model, function
+):
   outcome = run("inspect", f"{model}:{function}", CLUSTER, "--format=json")
   assert outcome.status == 0
   if function == "inside":
@@ -91,7 +93,9 @@ def test_a_model_outside_its_context_is_told_of_by_inspect(model, function):
     assert "88% of it repeats what other GPUs compute" in outcome.err
 
 
-def test_a_module_before_the_partitioner_tells_it_too(model, tmp_path):
+def test_repeated_work_is_also_reported_for_an_unpartitioned_module(
+  model, tmp_path
+):
   target = load.load(f"{model}:outside", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   file = tmp_path / "step.txt"
@@ -99,9 +103,7 @@ def test_a_module_before_the_partitioner_tells_it_too(model, tmp_path):
   assert "8.0 times its share" in said_of(load.load(str(file), _CLUSTER))
 
 
-def test_sharded_data_parameters_and_hidden_layers_divide_all_work(
-  fsdp_step, tp_step
-):
+def test_fsdp_and_tp_steps_have_no_repeated_work(fsdp_step, tp_step):
   for lowered in (fsdp_step(), fsdp_step(unroll=True), tp_step):
     assert not of_step(lowered)
 
@@ -120,7 +122,9 @@ def placed(
 @pytest.mark.parametrize(
   ("batch", "times"), [(None, "8.0 times its share"), ("data", "")]
 )
-def test_convolutions_and_their_gradients_are_products_too(h100s, batch, times):
+def test_repeated_convolutions_and_their_gradients_are_reported(
+  h100s, batch, times
+):
   whole = placed(h100s, ()).sharding
 
   def loss(kernel: jax.Array, image: jax.Array) -> jax.Array:
@@ -145,7 +149,7 @@ def test_convolutions_and_their_gradients_are_products_too(h100s, batch, times):
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.complex64])
-def test_what_a_device_is_given_by_hand_is_its_part(h100s, dtype):
+def test_matmuls_inside_shard_map_are_not_reported_as_repeated(h100s, dtype):
   h = placed(h100s, (4096, 512), "data", dtype=dtype)
   w = placed(h100s, (512, 512), dtype=dtype)
   by_hand = jax.shard_map(
@@ -157,7 +161,7 @@ def test_what_a_device_is_given_by_hand_is_its_part(h100s, dtype):
   assert not of_step(jax.jit(by_hand).lower(h, w))
 
 
-def test_of_a_loop_of_unknown_length_nothing_is_told(h100s):
+def test_loops_of_unknown_length_are_not_reported(h100s):
   def step(w: jax.Array, num_trips: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, num_trips, lambda _, h: jnp.tanh(h @ w), w)
 

@@ -34,7 +34,7 @@ def path_of(name: str) -> pathlib.Path:
 
 
 def inspected(name: str, cluster: str) -> dict[str, Any]:
-  """What there is to say of a module's schedule.
+  """The inspection of a module's schedule.
 
   Not of the step that runs, as short of memory as these are on so few devices:
   XLA takes a minute to compile the largest to the end.
@@ -44,7 +44,7 @@ def inspected(name: str, cluster: str) -> dict[str, Any]:
   return validation.write(results.inspection(tuner.inspect(schedule)))
 
 
-def test_llama_3_1_70b_gathers_and_scatters_what_its_shapes_say(h100s):
+def test_llama_3_1_70b_gathers_and_scatters_the_bytes_of_its_shapes(h100s):
   # Sizes of Llama 3.1 70B's config.json: 80 layers of width 8192, 64 query and
   # 8 key and value heads of 128, 28672 hidden units, 128256 words.
   report = inspected("hlo/hlo_llama31_70b_bf16_16x8.hlo.xz", "16x8xh100")
@@ -74,7 +74,7 @@ def test_a_large_optimized_module_of_2024_is_read():
   assert report["gemm_flops"] > 0
 
 
-def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(h100s):
+def test_maxtexts_dump_is_partitioned_as_in_its_optimized_dump(h100s):
   # XLA of 2024 optimized the second from the first, with other options.
   stem = "maxtext_h100/module_0016.jit_train_step"
   ours, theirs = (

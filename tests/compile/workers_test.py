@@ -39,7 +39,7 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import digest
 import strands_step
 
-# Reads like the program of a user who starts a pool, and never ends.
+# A user's program that starts a pool and never ends.
 _OWNER = """\
 import time
 from lagom_xla.compile import pool
@@ -92,7 +92,7 @@ def test_a_schedule_is_the_same_in_a_worker(here, there, config):
 
 
 def _check_same_module(here: Step, there: Step) -> None:
-  """A module of HLO is compiled there as here, too."""
+  """A worker schedules an HLO module as this process does."""
   module = here.identity()
   assert compiles.text(there.identity()) == compiles.text(module)
   target = target_lib.of_module(module, compiles.H100S, name="module")
@@ -106,7 +106,7 @@ def test_a_compile_to_the_end_is_the_same_in_a_worker(here, there):
   in_process = here.compile()
   with pool_lib.Pool(1, generates_code=True) as pool:
     in_worker = here.with_workers(pool).compile()
-  # Without code nobody asks which tiles a product has.
+  # Without code generation, matmuls in kernels get no tiles.
   for found in (in_worker, there.compile()):
     assert _scheduled(found.module) == _scheduled(in_process.module)
     assert found.peak_bytes == in_process.peak_bytes
@@ -119,7 +119,9 @@ def test_a_compile_to_the_end_is_the_same_in_a_worker(here, there):
     config_lib.XlaConfig(combine_groups=(("no", "such"),)),
   ],
 )
-def test_what_is_refused_is_refused_in_the_same_words(here, there, refused):
+def test_refusals_in_a_worker_have_the_same_error_and_message(
+  here, there, refused
+):
   with pytest.raises(errors.LagomError) as here_says:
     here.schedule(refused)
   with pytest.raises(type(here_says.value)) as there_says:
@@ -127,7 +129,7 @@ def test_what_is_refused_is_refused_in_the_same_words(here, there, refused):
   assert str(there_says.value) == str(here_says.value)
 
 
-def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(there):
+def test_an_abort_in_xla_is_reported_and_the_next_compile_succeeds(there):
   with pytest.raises(
     errors.CompileAbortedError,
     match=rf"{compiles.IN_FLIGHT}=-1: .*SIGABRT.*Check failed: .*overlap_limit",
@@ -136,7 +138,7 @@ def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(there):
   assert there.schedule().is_scheduled
 
 
-def test_a_compile_that_hangs_is_ended_and_named(here):
+def test_a_compile_that_hangs_is_stopped_and_reported(here):
   with (
     pool_lib.Pool(1, hang_s=1e-3) as pool,
     pytest.raises(errors.CompileAbortedError, match="did not finish within"),
@@ -144,7 +146,7 @@ def test_a_compile_that_hangs_is_ended_and_named(here):
     here.with_workers(pool).schedule()
 
 
-def test_without_workers_it_is_compiled_here_with_one_warning(
+def test_compiles_run_in_process_with_one_warning_if_no_worker_starts(
   here, monkeypatch
 ):
   monkeypatch.setattr(sys, "executable", "/no/such/python")
@@ -157,14 +159,14 @@ def test_without_workers_it_is_compiled_here_with_one_warning(
   assert "/no/such/python" in warning
 
 
-def test_workers_start_though_a_program_has_put_a_path_in_sys_path(monkeypatch):
+def test_workers_start_even_if_sys_path_contains_a_path_object(monkeypatch):
   monkeypatch.setattr(sys, "path", [*sys.path, pathlib.Path("nowhere")])
   with pool_lib.Pool(1, num_early=0) as pool:
     assert pool.is_usable
 
 
-def test_workers_have_a_group_of_this_session_and_end_with_their_pool():
-  # Linux weighs sessions alike, however nice what runs in each of them is.
+def test_workers_have_own_groups_in_this_session_and_end_with_the_pool():
+  # Linux shares CPU time evenly among sessions, whatever their niceness.
   with pool_lib.Pool(1) as pool:
     pids = _await_pids(pool)
     assert pids
@@ -175,7 +177,7 @@ def test_workers_have_a_group_of_this_session_and_end_with_their_pool():
   assert not any(_is_alive(pid) for pid in pids)
 
 
-def test_workers_end_with_a_parent_that_is_killed():
+def test_workers_end_if_their_parent_is_killed():
   owner = subprocess.Popen(
     [sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True
   )
@@ -209,9 +211,9 @@ def _await_pids(pool: pool_lib.Pool) -> Sequence[int]:
 
 
 def _is_alive(pid: int) -> bool:
-  """Whether a process runs; one that has ended and is not waited for does not.
+  """Whether a process runs; a zombie does not.
 
-  It may be waited for by nobody here: by the init process of a container.
+  A zombie may remain until a container's init process reaps it.
   """
   try:
     os.kill(pid, 0)
@@ -221,7 +223,7 @@ def _is_alive(pid: int) -> bool:
   return state.split()[0] != "Z"
 
 
-# From JAX 0.12 on the default is compiled with tiles, too, to see that it can.
+# From JAX 0.12 on, the default is also compiled with tiles, as a check.
 _NUM_COMPILES_OF_DEFAULT = 2 if jax.__version_info__ >= (0, 12) else 1
 
 
@@ -233,7 +235,7 @@ class _CountingCache(cache_lib.Cache):
     self.num_puts += 1
 
 
-def test_what_was_started_is_compiled_once(here, tmp_path):
+def test_started_compiles_run_once_and_are_cached(here, tmp_path):
   cache = _CountingCache(tmp_path)
   configs = [compiles.in_flight(n) for n in (2, 3, 4)]
   with pool_lib.Pool(1, cache=cache) as pool:
@@ -241,10 +243,10 @@ def test_what_was_started_is_compiled_once(here, tmp_path):
     with target.started([*configs, compiles.ABORTS]):
       for config in configs:
         assert target.schedule(config).is_scheduled
-    # A second time, all of it is at hand.
+    # The second time, nothing is compiled.
     for config in configs:
       assert target.schedule(config).is_scheduled
-  # With the module after fusion, where others went on from that.
+  # One more for the fused module, from which others start.
   num_puts = len(configs) + 1
   assert cache.num_puts == num_puts
   with pool_lib.Pool(1, cache=cache) as pool:
@@ -253,7 +255,7 @@ def test_what_was_started_is_compiled_once(here, tmp_path):
   assert cache.num_puts == num_puts
 
 
-def test_what_is_compiled_first_changes_no_schedule(here):
+def test_schedules_do_not_depend_on_the_order_of_compiles(here):
   found = []
   for limits in ((3, 4), (4, 3)):
     with pool_lib.Pool(1) as pool:
@@ -266,30 +268,30 @@ def test_what_is_compiled_first_changes_no_schedule(here):
   assert found[0] == found[1]
 
 
-def test_who_goes_by_xlas_names_gets_them(here):
+def test_compiles_from_the_beginning_have_xlas_own_names(here):
   first, config = compiles.in_flight(3), compiles.in_flight(4)
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
-    target.schedule(first)  # Compiles what others may start from.
+    target.schedule(first)  # Others may start from this.
     found = target.schedule(config)
     named = target.from_the_beginning().schedule(config)
-    # Others get what they got.
+    # Other compiles keep their result.
     assert target.schedule(config).proto == found.proto
   assert digest.of(found.proto) == digest.of(named.proto)
   assert compiles.text(named) == compiles.text(here.schedule(config))
 
 
-def test_a_long_compile_that_was_dropped_ends_where_another_waits(here):
+def test_a_dropped_long_compile_is_stopped_if_another_is_waiting(here):
   first, *configs = map(compiles.in_flight, (4, 2, 3))
   with pool_lib.Pool(1, worth_stopping_s=0.0) as pool:
     target = here.with_workers(pool)
-    target.schedule(first)  # Compiles what all start from, which none drops.
+    target.schedule(first)  # All others start from this.
     (pid,) = pool.worker_pids
     _check_goes_on(pool, target, *configs)
     assert pid not in pool.worker_pids
 
 
-def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(here):
+def test_a_dropped_hanging_compile_does_not_block_its_program(here):
   with pool_lib.Pool(1, worth_stopping_s=1.0) as pool:
     target = here.with_workers(pool)
     target.identity()  # The worker has started.
@@ -313,12 +315,12 @@ def _check_goes_on(
 
 
 def _stop_worker(pool: pool_lib.Pool) -> None:
-  """Has nothing compiled any more, nor come to an end."""
+  """Suspends the worker, so that its compiles never end."""
   (pid,) = pool.worker_pids
   os.kill(pid, signal.SIGSTOP)
 
 
-def test_a_worker_that_is_stopped_as_it_answers_gets_no_other_job(
+def test_a_worker_stopped_while_it_answers_gets_no_further_job(
   here, monkeypatch
 ):
   run = worker_lib.Worker.run
@@ -342,7 +344,7 @@ def test_a_worker_that_is_stopped_as_it_answers_gets_no_other_job(
   assert asked == answered
 
 
-def test_a_compile_to_the_end_gives_its_schedule_too(here):
+def test_a_full_compile_also_provides_its_schedule(here):
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
     with target.compiling(config_lib.DEFAULT):
@@ -353,20 +355,20 @@ def test_a_compile_to_the_end_gives_its_schedule_too(here):
   assert compiles.text(on_the_way) == compiles.text(here.schedule())
 
 
-def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(here):
+def test_a_schedule_is_compiled_if_its_full_compile_was_dropped(here):
   config = compiles.in_flight(2)
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
     with target.started([config_lib.DEFAULT]), target.compiling(config):
-      pass  # The one worker there is never came to it.
+      pass  # The only worker never reached it.
     assert target.schedule(config).is_scheduled
 
 
 @pytest.mark.parametrize("is_default", [True, False])
-def test_a_line_more_in_the_users_file_compiles_no_options_anew(
+def test_moved_lines_in_a_file_recompile_only_the_default_config(
   tmp_path, is_default
 ):
-  """But the default, as reports name lines of its schedule."""
+  """Reports name lines of the default's schedule."""
   config = config_lib.DEFAULT if is_default else compiles.in_flight(2)
   cache = _CountingCache(tmp_path)
   num_puts = []
@@ -379,10 +381,10 @@ def test_a_line_more_in_the_users_file_compiles_no_options_anew(
   assert num_puts == expected
 
 
-def test_what_one_command_compiled_another_one_finds(
+def test_compiles_of_one_command_are_reused_by_another(
   h100s, tmp_path, monkeypatch
 ):
-  """The default, too, which is kept with lines: ours are not among them."""
+  """Also the default, which is cached with lines, but not with our own."""
   del h100s  # Only says whether there is anything to compile with.
   folder = tmp_path / "cache"
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(folder))
@@ -420,7 +422,7 @@ def _sent(
   return target_lib.of_sent(lowered_lib.read_step(folder), name="step")
 
 
-def test_a_sent_step_is_scheduled_for_gpus_as_here(here, tmp_path):
+def test_a_sent_step_is_scheduled_for_gpus_like_the_original(here, tmp_path):
   config = config_lib.XlaConfig(
     options={compiles.IN_FLIGHT: 2},
     scheduler_profile='costs { name: "fusion" }',
@@ -446,7 +448,7 @@ def test_a_sent_step_is_compiled_for_cpus_in_the_same_forms(tmp_path):
   assert theirs.peak_bytes == ours.peak_bytes
 
 
-def test_a_step_that_calls_back_is_not_sent(tmp_path):
+def test_a_step_with_host_callbacks_is_not_sent(tmp_path):
   @jax.jit
   def step(x: jax.Array) -> jax.Array:
     jax.debug.print("{x}", x=x)
@@ -469,7 +471,7 @@ def _partition(mesh: Any, args: Any, result: Any) -> Any:
 _doubled.def_partition(partition=_partition, sharding_rule="i j -> i j")
 
 
-def test_with_workers_it_is_compiled_where_its_functions_are(h100s):
+def test_a_step_with_custom_partitioning_is_compiled_in_this_process(h100s):
   x = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=_rows(h100s))
   here = compiles.target(jax.jit(lambda x: jnp.sum(_doubled(x) @ x)).lower(x))
   with pool_lib.Pool(1) as pool:
