@@ -35,7 +35,7 @@ class _Mode:
 
   Attributes:
     tune: the decorator.
-    num_calls: in which the step goes through all that tuning does.
+    num_calls: enough calls to pass through all states of tuning.
   """
 
   tune: Callable[..., Any]
@@ -69,7 +69,7 @@ def _scaled(x: Any, scale: Any) -> tuple[Any, Any]:
   return jax.tree.map(lambda leaf: leaf * 2, x), scale * 2
 
 
-def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(mode):
+def test_each_kind_of_argument_is_accepted_as_by_jit_and_tuned(mode):
   jitted, step = jax.jit(_scaled), mode.tune(jax.jit(_scaled))
   x = sharded(16)
   others = [
@@ -80,7 +80,7 @@ def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(mode):
     (jax.device_put(jnp.asarray(2.0), whole()), True),
   ]
   if mode.num_calls > 3:
-    # What is on one device is not for the cluster that predictions are for.
+    # Predictions are for the whole cluster, not for arrays on one device.
     others += [(it, 2) for it in (np.float32(2.0), np.arange(4), 2.5, True, 1j)]
   expected = [jitted(*other) for other in others]
   for number in range(mode.num_calls):
@@ -95,7 +95,7 @@ def _doubled(x: Any) -> Any:
   return jax.tree.map(lambda leaf: leaf * 2, x)
 
 
-def test_what_xla_compiles_alike_is_searched_for_once(tuned_names):
+def test_signatures_that_xla_compiles_alike_share_one_search(tuned_names):
   step = tune_predicted(jax.jit(_doubled))
   for value in (
     np.float32(2.0),
@@ -114,7 +114,7 @@ def _raised(x: jax.Array, power: int) -> jax.Array:
 @pytest.mark.parametrize(
   "statics", [{"static_argnums": -1}, {"static_argnames": "power"}]
 )
-def test_each_static_value_is_tuned(statics, mode):
+def test_each_value_of_a_static_argument_is_tuned(statics, mode):
   jitted = jax.jit(_raised, **statics)
   step = mode.tune(jax.jit(_raised, **statics))
   x = sharded(16)
@@ -125,7 +125,7 @@ def test_each_static_value_is_tuned(statics, mode):
   assert mode.num_tuned(step) == 2
 
 
-def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode):
+def test_keyword_and_donated_arguments_behave_as_under_jit(mode):
   def make() -> Any:
     return jax.jit(_raised, static_argnames="power", donate_argnames="x")
 
@@ -137,7 +137,7 @@ def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode):
   assert_identical(step(power=3, x=sharded(16)), jitted(sharded(16), power=3))
 
 
-def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode):
+def test_arguments_committed_to_other_devices_are_moved_as_by_jit(mode):
   def make() -> Any:
     return jax.jit(
       lambda x, scale: x * scale,
@@ -156,7 +156,7 @@ def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode):
     assert ours.is_deleted() == theirs.is_deleted()
 
 
-def test_a_change_of_configuration_is_a_new_signature(mode):
+def test_a_change_of_jax_config_is_a_new_signature(mode):
   jitted = jax.jit(lambda x: x @ x.T)
   step = mode.tune(jax.jit(lambda x: x @ x.T))
   x = sharded(16, 16)
@@ -192,7 +192,7 @@ def test_transformations_see_the_jitted_step_in_every_state(mode):
   assert mode.num_tuned(step) == 1
 
 
-def test_it_still_looks_jitted(mode):
+def test_a_tuned_step_has_the_interface_of_a_jitted_one(mode):
   step, x = mode.tune(_add_one), sharded(16)
   assert (step.__name__, step.__doc__) == ("_add_one", "Adds one.")
   assert step.__wrapped__ is inspect.unwrap(_add_one)
@@ -206,7 +206,7 @@ def test_it_still_looks_jitted(mode):
 
 
 @pytest.mark.parametrize("tune", [tune_predicted, lagom_xla.tune])
-def test_it_pickles_no_worse_than_jit(tune):
+def test_pickling_a_tuned_step_raises_jits_error(tune):
   with pytest.raises(Exception) as theirs:
     pickle.dumps(_add_one)
   with pytest.raises(type(theirs.value)) as ours:
@@ -231,14 +231,14 @@ def test_a_method_is_tuned_like_a_function(mode):
   trainer, x = Trainer(), sharded(16)
   for _ in range(mode.num_calls):
     assert_identical(trainer.step(x), 3 * x + 1)
-  # JAX keeps what is static, so the trainer, and its step with it.
+  # JAX keeps static arguments, and so the trainer and its step.
   jax.clear_caches()
 
 
 @pytest.mark.parametrize(
   "bound", [_Scale(3).step, functools.partial(_Scale.step, _Scale(3), plus=1)]
 )
-def test_a_bound_step_is_tuned_with_what_it_is_bound_to(bound, mode):
+def test_a_bound_step_is_tuned_with_its_bound_arguments(bound, mode):
   step, x = mode.tune(bound), sharded(16)
   for _ in range(mode.num_calls):
     assert_identical(step(x), 3 * x + 1)
@@ -249,7 +249,7 @@ def test_a_bound_step_is_tuned_with_what_it_is_bound_to(bound, mode):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_effects_happen_once_a_call(ordered, mode):
+def test_effects_happen_once_per_call(ordered, mode):
   seen: list[float] = []
 
   def step(x: jax.Array) -> jax.Array:
@@ -267,7 +267,7 @@ def test_effects_happen_once_a_call(ordered, mode):
   assert mode.num_tuned(tuned) == 1
 
 
-def test_threads_may_call_it_at_the_same_time(mode):
+def test_threads_may_call_a_tuned_step_concurrently(mode):
   step = mode.tune(jax.jit(lambda x: x * 3))
   batches = [sharded(num_rows) for num_rows in (8, 8, 16, 16)]
   barrier = threading.Barrier(4)
@@ -301,10 +301,10 @@ def test_nans_are_found_as_under_jit(mode):
 
 
 @pytest.mark.parametrize("cluster", [CLUSTER, cluster_lib.parse(CLUSTER)])
-def test_it_decorates_with_and_without_arguments(
+def test_tune_decorates_with_and_without_arguments(
   cluster, tuned_names, monkeypatch
 ):
-  # Whatever there is to tune on CPUs.
+  # TPUs cannot be tuned.
   monkeypatch.setattr(proposals, "platform_of", lambda _: "tpu")
 
   @lagom_xla.tune(cluster=cluster, measure=False)

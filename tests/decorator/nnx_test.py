@@ -105,7 +105,7 @@ def tuned_names(monkeypatch) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", _MODES)
-def test_steps_give_the_same_bits_as_under_nnx_alone(tuned_names, mode):
+def test_tuned_nnx_steps_give_the_same_bits_as_nnx_jit(tuned_names, mode):
   jitted = nnx.jit(step, donate_argnums=(0, 1), **mode)
   tuned = lagom_xla.tune(jitted, cluster=_CLUSTER)
   ours, theirs = modules(), modules()
@@ -119,8 +119,8 @@ def test_steps_give_the_same_bits_as_under_nnx_alone(tuned_names, mode):
   assert tuned_names == ["step"]
 
 
-def test_a_step_of_nnx_is_measured_like_one_of_jax():
-  # One proposal alone: noise may reject it, and another would be begun.
+def test_an_nnx_step_is_tuned_while_training_like_a_jax_step():
+  # Only one proposal: if noise rejected it, another would be tried.
   proposer = live_step.Proposer({"again 0": live_step.again})
   jitted = nnx.jit(step, donate_argnums=(0, 1))
   ours, theirs = modules(), modules()
@@ -134,7 +134,7 @@ def test_a_step_of_nnx_is_measured_like_one_of_jax():
   assert tuned._repr_html_().startswith("<pre>step: ")
 
 
-def test_the_whole_search_runs_on_a_step_of_nnx():
+def test_a_full_search_runs_on_an_nnx_step():
   def step(model: Model, x: jax.Array) -> jax.Array:
     return jnp.mean(model.up(x) ** 2)
 
@@ -145,7 +145,7 @@ def test_the_whole_search_runs_on_a_step_of_nnx():
   assert tuning.compiled.module.name == "jit_step"
 
 
-def test_strands_say_of_an_nnx_step_why_it_has_none():
+def test_strands_warn_why_an_nnx_step_is_unchanged():
   stranded = lagom_xla.strands(
     nnx.jit(step), form=form_lib.Form(strands="merged")
   )
@@ -157,7 +157,7 @@ def test_strands_say_of_an_nnx_step_why_it_has_none():
 
 # As plain trees, modules have JAX's paths.
 @pytest.mark.parametrize("mode", _MODES[:2])
-def test_arrays_have_their_paths_in_the_modules(mode):
+def test_arguments_are_named_by_their_paths_in_nnx_modules(mode):
   lowered = nnx.jit(step, **mode).lower(*modules(), batch(seed=0))
   module = target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
   names = {one.name for one in provenance.of(module).arguments}
@@ -184,9 +184,7 @@ def test_the_example_averages_its_gradients_over_all_gpus(h100s):
 @pytest.mark.parametrize(
   "returned", ["step.lower(*arguments)", "functools.partial(step, a), (b, c)"]
 )
-def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
-  h100s, tmp_path, returned
-):
+def test_a_lowered_or_bound_nnx_step_can_be_loaded(h100s, tmp_path, returned):
   del h100s
   file = tmp_path / "trains.py"
   file.write_text(

@@ -41,7 +41,7 @@ def fsdp_plan(tmp_path_factory) -> str:
   tuned(fresh_state(), sharded(16, WIDTH))
   plan = dataclasses.replace(
     tuned.tunings[0].plan,
-    # XLA's CPU compiler takes it as any other.
+    # XLA's CPU compiler accepts this, without effect.
     xla=config_lib.XlaConfig(
       options={"xla_gpu_all_gather_combine_threshold_bytes": 4096}
     ),
@@ -51,7 +51,7 @@ def fsdp_plan(tmp_path_factory) -> str:
   return str(path)
 
 
-def test_a_plan_is_compiled_with_and_nothing_is_searched(
+def test_a_step_with_a_plan_is_compiled_with_it_without_a_search(
   fsdp_plan, tuned_names, monkeypatch
 ):
   asked = configs_compiled(monkeypatch)
@@ -73,12 +73,12 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
     " time, not measured"
   )
   assert list(planned.tunings) == []
-  # Once to see that the plan is for it, and once with the plan.
+  # Once to check that the plan is for the step, and once with the plan.
   assert len(asked) == 2
   assert asked[-1] == plan_lib.load(fsdp_plan).xla
 
 
-def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
+def test_the_form_of_a_plan_is_applied_without_changing_results(
   fsdp_plan, tmp_path, monkeypatch
 ):
   jitted, shapes = strands_step.lowerable(jax.devices())
@@ -115,7 +115,7 @@ def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
   )
 
 
-def test_no_cap_is_lifted_in_a_process_that_has_one(monkeypatch):
+def test_a_channel_cap_in_xla_flags_is_not_lifted_by_the_decorator(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=1")
   tuned = tune_predicted(fsdp_step())
   tuned(fresh_state(), sharded(16, WIDTH))
@@ -125,7 +125,7 @@ def test_no_cap_is_lifted_in_a_process_that_has_one(monkeypatch):
     assert nccl_channels.OPTION not in config.options
 
 
-def test_a_plan_for_another_step_costs_one_warning(fsdp_plan, tuned_names):
+def test_a_plan_for_another_step_causes_one_warning(fsdp_plan, tuned_names):
   jitted = fsdp_step()
   planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
   ours, theirs = fresh_state(), fresh_state()
@@ -143,16 +143,16 @@ def test_a_plan_for_another_step_costs_one_warning(fsdp_plan, tuned_names):
   assert tuned_names == []
 
 
-def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path):
+def test_a_missing_plan_raises_at_once(tmp_path):
   with pytest.raises(errors.PlanError, match=r"plan\.json"):
     lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path)
 
 
 @pytest.mark.parametrize("has_cap", [False, True])
-def test_a_cap_of_a_plan_is_no_option_of_one_executable(
+def test_the_channel_cap_of_a_plan_is_left_out_with_a_warning_unless_set(
   has_cap, fsdp_plan, tmp_path, monkeypatch
 ):
-  if has_cap:  # Then it is no news.
+  if has_cap:  # Then the cap is in effect anyway.
     monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=6")
   asked = configs_compiled(monkeypatch)
   plan = plan_lib.load(fsdp_plan)

@@ -72,7 +72,7 @@ def test_the_plan_can_be_read_from_the_step(tuned):
   assert tuned._repr_html_() == f"<pre>{html.escape(tuned.report())}</pre>"
 
 
-def test_a_first_call_that_takes_long_says_what_it_waits_for(
+def test_a_slow_first_call_logs_that_it_waits_for_the_search(
   monkeypatch, caplog
 ):
   monkeypatch.setattr(hanging, "FIRST_CALL_S", 0.0)
@@ -82,7 +82,7 @@ def test_a_first_call_that_takes_long_says_what_it_waits_for(
   assert "the first call is waiting for the search for a plan" in caplog.text
 
 
-def test_what_runs_is_what_the_tuner_compiled(monkeypatch):
+def test_a_tuned_step_runs_the_executable_that_the_tuner_compiled(monkeypatch):
   x = sharded(16)
   other = jax.jit(lambda x: x + 2).lower(x).compile()
   real = tuner.tune
@@ -106,7 +106,7 @@ def test_a_known_signature_runs_without_any_python(tuned):
   assert python_calls.of(tuned, state, x) == []
 
 
-def test_the_llama_example_trains_with_it():
+def test_the_llama_example_trains_with_tune():
   flags = ["--model=tiny", "--cpu_devices=8", "--steps=2", "--tune"]
   run = subprocess.run(
     [sys.executable, str(_TRAIN), *flags],
@@ -137,7 +137,7 @@ def test_ten_steps_give_the_same_bits_as_jit_and_donate_alike(tuned):
   assert len(tuned.tunings) == 1
 
 
-def test_a_failing_tuner_costs_one_warning(failing_tuner):
+def test_a_failing_tuner_causes_one_warning(failing_tuner):
   jitted = fsdp_step()
   tuned = tune_predicted(fsdp_step())
   ours, theirs = fresh_state(), fresh_state()
@@ -162,7 +162,7 @@ def test_a_failing_tuner_costs_one_warning(failing_tuner):
 @pytest.mark.parametrize(
   ("tune", "is_argument"), [(tune_predicted, True), (lagom_xla.tune, False)]
 )
-def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
+def test_a_step_with_a_ref_runs_unchanged_with_a_remedy_in_a_warning(
   tune, is_argument
 ):
   counter = jax.new_ref(jnp.zeros((), jnp.int32))
@@ -190,14 +190,14 @@ def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
   assert "it uses a jax.ref.Ref" in step.report()
 
 
-def test_a_pmapped_step_runs_and_is_told_to_be_jitted():
+def test_a_pmapped_step_runs_with_a_warning_to_use_jit():
   with pytest.warns(RuntimeWarning, match=r"made by jax\.pmap .* jit it with"):
     step = lagom_xla.tune(jax.pmap(lambda x: x + 1))
   x = jnp.zeros((jax.device_count(), 2))
   np.testing.assert_array_equal(step(x), x + 1)
 
 
-def test_jax_does_not_tell_what_executables_with_refs_return():
+def test_jax_has_no_output_shardings_for_executables_with_refs():
   counter = jax.new_ref(jnp.zeros((), jnp.int32))
 
   def count() -> None:
@@ -217,7 +217,7 @@ class _JittedElsewhere:
     return jax.jit(self).lower(x)
 
 
-def test_a_step_that_something_else_jitted_is_left_as_it_was():
+def test_a_step_jitted_by_another_library_runs_unchanged_with_a_warning():
   with pytest.warns(
     RuntimeWarning, match="_JittedElsewhere unchanged"
   ) as warned:
@@ -234,12 +234,12 @@ def test_a_step_that_is_not_jitted_is_refused():
     lagom_xla.tune(lambda x: x + 1)
 
 
-def test_a_cluster_that_does_not_exist_is_refused_at_once():
+def test_an_unknown_cluster_is_refused_at_once():
   with pytest.raises(errors.ClusterError, match="1x8xh1000"):
     lagom_xla.tune(fsdp_step(), cluster="1x8xh1000")
 
 
-def test_an_error_of_the_step_is_the_callers(tuned_names):
+def test_an_error_raised_by_the_step_reaches_the_caller(tuned_names):
   calls: list[int] = []
 
   @jax.jit
@@ -273,7 +273,7 @@ def test_an_argument_that_jit_refuses_gives_the_same_error():
     assert str(ours.value) == str(theirs.value)
 
 
-def test_effects_happen_once_a_call_where_tuning_fails(failing_tuner):
+def test_effects_happen_once_per_call_if_tuning_fails(failing_tuner):
   seen: list[float] = []
 
   @jax.jit
@@ -292,7 +292,7 @@ def test_effects_happen_once_a_call_where_tuning_fails(failing_tuner):
   assert re.match("step: unchanged: .+", tuned.report())
 
 
-def test_cpus_that_stand_for_gpus_have_their_predictions_in_the_report():
+def test_the_report_has_predictions_if_cpus_stand_for_gpus():
   step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER)
   assert "nothing measured: it was not called yet" in step.report()
   step(fresh_state(), sharded(16, WIDTH))
@@ -306,11 +306,11 @@ def test_cpus_that_stand_for_gpus_have_their_predictions_in_the_report():
   [
     ("2x8xh100", "over 8 .*16.* 2x8xh100"),
     ("1x8xv100", "v100 has compute capability 7.0"),
-    (None, "the devices are 'cpu'"),  # Where they are said to be GPUs.
+    (None, "the devices are 'cpu'"),  # The backend claims to be GPUs.
     ("1x8xh100", "unchanged: .*RESOURCE_EXHAUSTED"),
   ],
 )
-def test_what_cannot_be_tuned_for_is_left_as_it_was(
+def test_a_step_that_cannot_be_tuned_runs_unchanged_with_a_warning(
   cluster, words, monkeypatch
 ):
   def compile_(*unused_args: Any, **unused_kwargs: Any) -> Any:

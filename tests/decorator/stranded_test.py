@@ -23,7 +23,7 @@ def _step() -> tuple[Any, tuple[jax.Array, ...]]:
   return jitted, strands_step.values(args)
 
 
-def test_the_strongest_form_that_acts_is_taken(monkeypatch):
+def test_the_strongest_form_that_applies_is_used(monkeypatch):
   asked = []
   real = rewriting.step
 
@@ -40,7 +40,7 @@ def test_the_strongest_form_that_acts_is_taken(monkeypatch):
   assert len(outcome.actions) == 2
 
 
-def test_a_form_of_ones_own_is_taken_alone():
+def test_a_requested_form_is_used_without_trying_others():
   form = lagom_xla.Form(strands="staggered")
   jitted, args = _step()
   stranded = lagom_xla.strands(form=form)(jitted)
@@ -52,7 +52,7 @@ def test_a_form_of_ones_own_is_taken_alone():
   assert outcome.actions
 
 
-def test_a_step_that_it_cannot_act_on_runs_as_jit_would_with_one_warning():
+def test_a_step_without_an_applicable_form_runs_as_jit_with_one_warning():
   @lagom_xla.strands
   @functools.partial(jax.jit, static_argnames="power")
   def plain(x: jax.Array, power: int) -> jax.Array:
@@ -79,7 +79,7 @@ def test_transformations_and_lowering_see_the_jitted_step():
   assert list(stranded.outcomes) == []
 
 
-def test_a_bound_step_is_rewritten_with_what_it_is_bound_to():
+def test_a_bound_step_is_rewritten_with_its_bound_arguments():
   jitted, (weights, *batches) = _step()
   expected = jitted(weights, *batches)[1]
   stranded: Any = lagom_xla.strands(

@@ -19,8 +19,8 @@ import pytest
 import accumulating_step as step_lib
 import lagom_xla
 
-# Layout, layers, recomputed, accumulated micro-batches, strands. Those merged
-# and staggered are halves of one batch, or of each micro-batch.
+# Layout, layers, recomputed, accumulated micro-batches, strands. Merged and
+# staggered strands are halves of one batch, or of each micro-batch.
 _CASES: list[tuple[step_lib.Layout, step_lib.Layers, bool, int, Any]] = [
   ("fsdp", "scan", True, 2, "rotated"),
   ("fsdp", "unroll", True, 8, "rotated"),
@@ -34,9 +34,9 @@ _CASES: list[tuple[step_lib.Layout, step_lib.Layers, bool, int, Any]] = [
   ("tp_sp", "scan", True, 1, "staggered"),
   ("tp_sp", "scan", True, 2, "merged"),
 ]
-# Loops keep XLA from fusing across layers. Unrolled layers it may fuse with
-# other neighbors than before, and then adds in another order: a rounding of
-# the largest number in each step.
+# Loops keep XLA from fusing across layers. Unrolled layers may be fused with
+# other neighbors than before, which reorders sums: one rounding of the largest
+# number in each step.
 _FUSED_ANEW = step_lib.NUM_STEPS * 2.0**-23
 
 
@@ -67,7 +67,7 @@ def _trained_as_written(case: step_lib.Case) -> Any:
 @pytest.mark.parametrize(
   "case", [step_lib.Case(*case) for case in _CASES], ids=repr
 )
-def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
+def test_ten_steps_in_each_form_donate_their_state_and_train_alike(case):
   training = step_lib.Training(case)
   state = training.state()
   donating = jax.jit(training.step, donate_argnums=0)
@@ -87,7 +87,7 @@ def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
   jax.tree.map(check, actual, expected)
 
 
-def test_unrolled_halves_stay_as_they_are_and_train_alike():
+def test_unrolled_halves_are_unchanged_with_a_warning_and_train_alike():
   case = step_lib.Case(layout="tp_sp", layers="unroll", strands="merged")
   training = step_lib.Training(case)
   stranded = lagom_xla.strands(
