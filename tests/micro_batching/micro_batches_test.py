@@ -78,7 +78,7 @@ def _assert_close(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_and_gradients_are_those_of_the_batch(reduction):
+def test_loss_and_gradients_match_the_whole_batch(reduction):
   loss = functools.partial(_loss_of, reduction=reduction)
   thirds = lagom_xla.micro_batches(loss, 3, reduction=reduction)
   expected = jax.jit(jax.value_and_grad(loss))(_params_of(), _batch_of())
@@ -93,7 +93,7 @@ def test_results_have_the_dtypes_of_value_and_grad(dtype):
   _assert_close(jax.jit(lagom_xla.micro_batches(_loss_of))(*args), expected)
 
 
-def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow():
+def test_a_float16_loss_near_the_maximum_does_not_overflow():
   # The sum of two halves' means would be infinite.
   def loss(scale: jax.Array, batch: jax.Array) -> jax.Array:
     return jnp.mean(scale * batch)
@@ -104,7 +104,7 @@ def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow():
 
 @hypothesis.settings(max_examples=8)
 @hypothesis.given(data=st.data())
-def test_any_tree_of_arguments_gives_what_value_and_grad_gives(data):
+def test_results_match_value_and_grad_for_any_trees_of_arguments(data):
   num = data.draw(st.integers(1, 4), "num")
   size = num * data.draw(st.integers(1, 2), "elements of a micro-batch")
   # Few shapes, so that hardly any example compiles anything.
@@ -144,8 +144,8 @@ def size_of(batch: Any) -> int:
   return jax.tree.leaves(batch)[0].shape[0]
 
 
-def test_gradients_of_the_batch_come_back_in_its_order():
-  # Labels, and here parameters, are integers: their gradients have no type.
+def test_gradients_of_the_batch_keep_its_order():
+  # Labels and one parameter are integers, whose gradients are float0.
   def loss(params: Any, batch: Any) -> jax.Array:
     return params["times"] * _loss_of(params, batch)
 
@@ -163,7 +163,7 @@ def test_the_batch_may_be_given_by_name():
   _assert_close(halves(_params_of(), batch=_batch_of()), expected)
 
 
-def test_aux_is_put_together_by_what_the_batch_makes_of_it():
+def test_aux_leaves_are_concatenated_or_averaged_by_their_shapes():
   def loss(params: Any, batch: Any) -> Any:
     losses = _per_element(params, batch)
     aux = {
@@ -180,7 +180,7 @@ def test_aux_is_put_together_by_what_the_batch_makes_of_it():
   _assert_close(jax.jit(halves)(*args), expected)
 
 
-def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one():
+def test_aux_with_the_size_of_a_micro_batch_is_still_averaged():
   # 24 elements in 3 micro-batches of 8, and 8 features.
   def loss(params: Any, batch: Any) -> Any:
     return _loss_of(params, batch), batch["x"].mean(axis=0)
@@ -191,7 +191,7 @@ def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one():
   _assert_close(mean, _batch_of()["x"].mean(axis=0))
 
 
-def test_aux_can_be_told_how_it_is_put_together():
+def test_aux_is_combined_by_explicit_rules():
   def loss(params: Any, batch: Any) -> Any:
     count = jnp.int32(size_of(batch))
     return _loss_of(params, batch), ({"count": count, "x": batch["x"]}, count)
@@ -204,7 +204,7 @@ def test_aux_can_be_told_how_it_is_put_together():
   assert of_last == _BATCH // 4
 
 
-def test_it_composes_with_scan_remat_vmap_and_grad():
+def test_micro_batches_composes_with_scan_remat_vmap_and_grad():
   @jax.checkpoint
   def layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
     return jnp.tanh(h @ weight), None
@@ -289,7 +289,7 @@ def test_no_element_of_a_sharded_batch_leaves_its_device(num, axis_type):
     ({"aux": ("mean", "median")}, "aux has 'median': give 'batch', 'mean'"),
   ],
 )
-def test_an_argument_that_cannot_be_is_refused_at_once(kwargs, message):
+def test_an_invalid_option_is_refused_at_once(kwargs, message):
   with pytest.raises(lagom_xla.LagomError, match=message):
     lagom_xla.micro_batches(_loss_of, **kwargs)
 
@@ -334,7 +334,7 @@ def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
     ),
   ],
 )
-def test_what_cannot_be_split_or_put_together_gets_one_clear_sentence(
+def test_the_error_of_an_invalid_batch_loss_or_aux_names_the_problem(
   loss, kwargs, message
 ):
   halves = lagom_xla.micro_batches(loss, **kwargs)
@@ -354,7 +354,7 @@ def noise_loss(params: Any, batch: Any, rngs: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["typed", "legacy", "by name"])
-def test_each_micro_batch_draws_its_own_numbers(kind):
+def test_each_micro_batch_draws_different_random_numbers(kind):
   make = jax.random.PRNGKey if kind == "legacy" else jax.random.key
   halves = lagom_xla.micro_batches(
     noise_loss,
@@ -372,7 +372,7 @@ def test_each_micro_batch_draws_its_own_numbers(kind):
   assert not np.isin(first, second).any()
 
 
-def test_legacy_keys_by_name_draw_what_typed_keys_draw():
+def test_legacy_keys_given_by_name_draw_the_same_as_typed_keys():
   args = _params_of(), _batch_of()
   halves = lagom_xla.micro_batches(
     noise_loss, has_aux=True, aux="batch", rng_argnames="rngs"
@@ -382,7 +382,7 @@ def test_legacy_keys_by_name_draw_what_typed_keys_draw():
   np.testing.assert_array_equal(legacy, typed)
 
 
-def test_keys_that_are_elements_of_the_batch_are_split_like_it():
+def test_keys_in_the_batch_are_split_like_its_other_elements():
   def loss(params: Any, batch: Any) -> Any:
     rows, keys = batch
     drawn = jax.vmap(jax.random.normal)(keys)
