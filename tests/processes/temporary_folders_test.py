@@ -64,7 +64,7 @@ def holder() -> Any:
     yield start
 
 
-def test_what_a_killed_process_left_goes_and_what_others_hold_stays(
+def test_folders_of_killed_processes_are_deleted_and_folders_in_use_kept(
   holder, place
 ):
   kill, left = holder()
@@ -78,7 +78,7 @@ def test_what_a_killed_process_left_goes_and_what_others_hold_stays(
   assert [held] == list(place.iterdir())
 
 
-def test_the_next_command_deletes_what_is_left(holder, place):
+def test_the_next_command_deletes_folders_of_killed_processes(holder, place):
   kill, _ = holder()
   kill()
   assert commands.run("clusters").status == 0
@@ -89,14 +89,14 @@ def test_the_next_command_deletes_what_is_left(holder, place):
   "name",
   ["lagom_xla-{host}-2-abcdefgh", "lagom_xla-another-abcdefgh", "tmpabcdefgh"],
 )
-def test_what_is_of_another_host_or_another_program_stays(name, place):
+def test_folders_of_other_hosts_and_programs_are_kept(name, place):
   other = place / name.format(host=os.uname().nodename)
   other.mkdir()
   processes.sweep()
   assert other.exists()
 
 
-def test_what_is_of_another_user_stays(holder, monkeypatch):
+def test_folders_of_other_users_are_kept(holder, monkeypatch):
   kill, left = holder()
   kill()
   user = os.getuid()
@@ -105,7 +105,7 @@ def test_what_is_of_another_user_stays(holder, monkeypatch):
   assert left.exists()
 
 
-def test_where_nothing_can_be_locked_nothing_is_swept(place, monkeypatch):
+def test_folders_that_cannot_be_locked_are_not_swept(place, monkeypatch):
   def refuse(*unused: Any) -> None:
     raise OSError("No locks available")
 
