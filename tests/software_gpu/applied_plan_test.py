@@ -47,7 +47,7 @@ _KERNELS = f"""\
 """
 # Without autotuning, which would take longer than everything else here.
 _XLA_FLAGS = "--xla_gpu_autotune_level=0"
-# Their names before XLA turns them into reduce-scatters.
+# Names of all-reduces before XLA turns them into reduce-scatters.
 _GROUPS = (("all-reduce.3", "all-reduce.2"),)
 
 # A kind of collective, and its bytes in NCCL's calls of a tuner.
@@ -176,7 +176,7 @@ def a_step_while_its_table_changes() -> None:
   _run(compiled, "cut short")
 
 
-def test_a_job_that_sources_env_sh_runs_as_the_plan_and_its_table_say(
+def test_a_job_that_sources_env_sh_follows_the_plan_and_its_table(
   launched: Callable[..., str], folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   plan = plan_lib.load(folder)
@@ -186,12 +186,12 @@ def test_a_job_that_sources_env_sh_runs_as_the_plan_and_its_table_say(
   log = launched(
     a_step_while_its_table_changes,
     tmp_path / "plan",
-    NCCL_MAX_NCHANNELS="2",  # Which would undercut the table.
+    NCCL_MAX_NCHANNELS="2",  # Would undercut the table.
   )
-  # By itself XLA combines them.
+  # By default, XLA combines them.
   assert plan.xla.options["xla_gpu_reduce_scatter_combine_threshold_bytes"] == 0
   assert set(_said(log, "arrays")) == {1}
-  # The all-reduce is no call of NCCL's, and has no setting.
+  # The all-reduce does not call NCCL, and has no setting.
   of_table = _of_table(plan)
   planned = _choices(log, "planned")
   assert planned.keys() == of_table.keys()
@@ -231,7 +231,7 @@ def _num_channels(log: str) -> set[int]:
   return {s.num_channels for c in _choices(log, "capped").values() for s in c}
 
 
-def test_without_a_plugin_a_job_runs_under_the_plans_cap(
+def test_a_job_without_the_plugin_runs_with_the_plans_channel_cap(
   launched: Callable[..., str], folder: pathlib.Path
 ) -> None:
   log = launched(a_gather, folder, command="exit 1")
@@ -240,7 +240,7 @@ def test_without_a_plugin_a_job_runs_under_the_plans_cap(
   assert "TUNER/" not in log
 
 
-def test_xlas_cap_of_a_plan_acts_in_place_of_what_the_job_inherits(
+def test_the_xla_cap_of_a_plan_overrides_an_inherited_nccl_cap(
   launched: Callable[..., str], folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   plan = dataclasses.replace(
@@ -262,7 +262,7 @@ def a_step_that_is_traced() -> None:
     _run(tuned, "jitted")
   _say("warnings", [str(warning.message) for warning in caught])
   _say("report", tuned.report())
-  # Of what runs in a graph, no trace says which instruction it is of.
+  # Traces do not name the instructions of kernels that run in a graph.
   traced = step.lower(*likes).compile({"xla_gpu_enable_command_buffer": ""})
   arguments = planned_step.zeros(likes)
   jax.block_until_ready(traced(*arguments))
@@ -279,7 +279,7 @@ def a_step_that_is_traced() -> None:
     _say(arguments[0], json.loads(done.out))
 
 
-def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
+def test_a_step_is_profiled_and_its_plan_verified_on_its_gpus(
   on_gpus: Callable[..., str], folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   plan = plan_lib.load(folder)
@@ -296,7 +296,7 @@ def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
   profile = _said(log, "profile")
   assert (profile["platform"], profile["module"]) == ("GPU", "jit_step")
   assert profile["num_steps"] == _NUM_STEPS * _NUM_RANKS
-  # XLA's own kernel is one of them.
+  # XLA's own all-reduce kernel is one of them.
   by_kind = {row["kind"]: row for row in profile["collectives"]}
   assert by_kind.keys() == set(_KINDS.values())
   assert by_kind["all-reduce"]["own_us"] == pytest.approx(_ALL_REDUCE_US)
@@ -312,12 +312,12 @@ def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
   assert all(effect["acted"] for effect in effects)
   evidence = {effect["knob"]: effect["evidence"] for effect in effects}
   assert evidence.keys() > {*plan.xla.options, *plan.nccl_env}
-  # But from XLA's own.
+  # From all collectives but XLA's own.
   assert re.match(
     r"takes channels from (?!(\d+) of \1)", evidence[nccl_channels.VARIABLE]
   )
 
-  # The next plan rests on what was traced.
+  # The next plan is based on the trace.
   tuned = commands.run(
     "tune",
     *_TARGET,

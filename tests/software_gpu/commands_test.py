@@ -16,7 +16,9 @@ def the_doctor() -> None:
   cli.run()
 
 
-def test_the_doctor_runs_what_is_there(on_gpus: Callable[..., str]) -> None:
+def test_the_doctor_finds_gpus_and_takes_a_trace(
+  on_gpus: Callable[..., str],
+) -> None:
   said = on_gpus(the_doctor)
   found = dict(re.findall(r"^ *works +(GPUs|profiler) +(.*)$", said, re.M))
   assert found == {

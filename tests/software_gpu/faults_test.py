@@ -41,7 +41,7 @@ _PLAIN = config_lib.XlaConfig(options={"xla_gpu_enable_command_buffer": ""})
 _ABORTS = config_lib.XlaConfig(
   options={"xla_gpu_experimental_parallel_collective_overlap_limit": -1}
 )
-# Products by cuBLAS, each with this much workspace memory.
+# Matmuls by cuBLAS, each with this much workspace memory.
 _WITH_WORKSPACE = config_lib.XlaConfig(
   options={"xla_gpu_enable_triton_gemm": False}
 )
@@ -113,7 +113,7 @@ def _train(
       report = step.report()
     said = [report, *(str(it.message) for it in warned)]
     try:
-      for _ in range(30):  # It goes on.
+      for _ in range(30):  # Training continues.
         w, _ = step(w, x)
       jax.block_until_ready(w)
     except Exception as error:
@@ -126,12 +126,12 @@ _LOST = "failed, and its donated arguments are lost: "
 
 
 def launches_fail() -> None:
-  one_is_made_as_jit_makes_it()
-  what_was_donated_to_one_is_lost_once()
+  a_failed_call_is_repeated_by_jit()
+  donated_arguments_are_lost_only_once()
 
 
-def one_is_made_as_jit_makes_it() -> None:
-  # Nothing is remembered of one that costs nothing.
+def a_failed_call_is_repeated_by_jit() -> None:
+  # A failure that loses nothing is not remembered.
   for _ in range(2):
     said = _train(_one(_PLAIN, kernels="fail fusion\n"))
     assert "1 XLA option failed: JaxRuntimeError: INTERNAL: CUDA" in said, said
@@ -139,7 +139,7 @@ def one_is_made_as_jit_makes_it() -> None:
     assert "lost" not in said
 
 
-def what_was_donated_to_one_is_lost_once() -> None:
+def donated_arguments_are_lost_only_once() -> None:
   said = _train(_one(_PLAIN, kernels="fail fusion\n"), donates=True)
   assert f"1 XLA option {_LOST}JaxRuntimeError: INTERNAL: CUDA" in said
   assert "\nlost: " in said
@@ -174,7 +174,7 @@ def a_candidate_never_ends() -> None:
   pytest.fail("It ended.")
 
 
-def what_never_ended_is_not_tried_again() -> None:
+def a_candidate_that_hung_is_not_tried_again() -> None:
   again = _one(_PLAIN)
   said = _train(again)
   assert "ended when 1 XLA option ran for the first time" in said
@@ -187,7 +187,7 @@ def _bytes_left() -> int:
   return stats["bytes_limit"] - stats["bytes_in_use"]
 
 
-def a_candidate_that_has_not_the_memory_is_not_run() -> None:
+def a_candidate_without_enough_memory_is_not_run() -> None:
   held = []
 
   def take_all_but_a_little() -> None:
@@ -203,7 +203,7 @@ def a_candidate_that_has_not_the_memory_is_not_run() -> None:
   assert held
 
 
-def test_a_candidate_whose_launch_fails_is_replaced_or_lost_once(
+def test_a_failed_launch_is_repeated_by_jit_or_loses_donations_once(
   on_gpus: Callable[..., str],
 ) -> None:
   on_gpus(launches_fail, num_devices=1)
@@ -215,19 +215,19 @@ def test_a_candidate_that_aborts_xla_is_not_run(
   on_gpus(a_candidate_that_aborts_xla_is_not_run, num_devices=1)
 
 
-def test_a_candidate_that_hangs_is_named_and_not_tried_again(
+def test_a_candidate_that_hangs_is_reported_and_not_tried_again(
   on_gpus: Callable[..., str],
 ) -> None:
   said = on_gpus(a_candidate_never_ends, num_devices=1)
   assert ": 1 XLA option has been running for 1 s and may hang" in said
-  on_gpus(what_never_ended_is_not_tried_again, num_devices=1)
+  on_gpus(a_candidate_that_hung_is_not_tried_again, num_devices=1)
 
 
-def test_a_candidate_that_has_not_the_memory_is_not_run(
+def test_a_candidate_without_enough_memory_is_not_run(
   on_gpus: Callable[..., str],
 ) -> None:
   on_gpus(
-    a_candidate_that_has_not_the_memory_is_not_run,
+    a_candidate_without_enough_memory_is_not_run,
     num_devices=1,
     MEMORY_GB=0.5,
   )

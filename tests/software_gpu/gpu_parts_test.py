@@ -35,7 +35,7 @@ def parts() -> None:
   command.main(["--brief", f"--only={','.join(_PARTS)}", "--out=out"])
 
 
-def test_parts_come_to_their_ends_and_name_the_device(
+def test_benchmark_parts_finish_and_name_the_device(
   on_gpus: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
   on_gpus(parts, variables=_UNTUNED, KERNEL_US=_KERNEL_US)
@@ -87,7 +87,7 @@ def a_step() -> None:
   print(json.dumps({"traced": traced, "tuned": tuned}))
 
 
-def test_a_step_is_traced_and_tuned_beside_itself(
+def test_a_step_is_traced_and_timed_against_its_tuned_version(
   on_gpus: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
   said = on_gpus(a_step, num_devices=1)

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
-# All that names them says what they are.
+# The name says that these are software GPUs.
 _NAME = "NVIDIA H100 80GB HBM3 (software GPU)"
 _PRODUCT_US = 300.0
 _KERNELS = f"{_PRODUCT_US} gemm\n{_PRODUCT_US} nvjet\n"
@@ -24,7 +24,7 @@ def _mesh() -> jax.sharding.Mesh:
   return jax.make_mesh((jax.device_count(),), ("data",), axis_types=explicit)
 
 
-def values_come_back_as_they_were_put() -> None:
+def arrays_are_unchanged_by_copies_between_devices() -> None:
   devices = jax.devices()
   assert [d.device_kind for d in devices] == [_NAME] * 2
   x = np.arange(2**20, dtype=np.float32)
@@ -34,7 +34,7 @@ def values_come_back_as_they_were_put() -> None:
   assert devices[1].memory_stats()["bytes_in_use"] >= x.nbytes
 
 
-def a_donated_argument_is_gone() -> None:
+def a_donated_buffer_is_deleted_and_reused() -> None:
   step = jax.jit(lambda w, x: w - x, donate_argnums=0)
   w, x = jnp.ones((256, 256)), jnp.ones((256, 256))
   at = w.unsafe_buffer_pointer()
@@ -43,19 +43,19 @@ def a_donated_argument_is_gone() -> None:
   assert after.unsafe_buffer_pointer() == at
 
 
-def a_command_buffer_takes_other_arguments() -> None:
+def a_command_buffer_accepts_new_arguments() -> None:
   loop = jax.jit(
     lambda x, ws: jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), x.sum()), x, ws)
   )
   weights = jnp.zeros((4, 256, 256))
-  kept = []  # So that each call's are elsewhere.
+  kept = []  # Gives each call new buffers.
   for _ in range(6):
     kept.append(x := jax.device_put(np.ones((256, 256), np.float32)))
     kept.append(loop(x, weights))
   jax.block_until_ready(kept)
 
 
-def a_trace_has_products_and_collectives_with_their_times() -> None:
+def a_trace_has_matmuls_and_collectives_with_their_times() -> None:
   mesh = _mesh()
   w = jax.device_put(
     np.zeros((2048, 2048), np.float32),
@@ -84,23 +84,27 @@ def a_trace_has_products_and_collectives_with_their_times() -> None:
   assert all(e["kernel"].startswith("ncclDevKernel_AllGather") for e in gathers)
 
 
-def test_values_come_back_as_they_were_put(on_gpus: Callable[..., str]) -> None:
-  on_gpus(values_come_back_as_they_were_put)
-
-
-def test_a_donated_argument_is_gone(on_gpus: Callable[..., str]) -> None:
-  on_gpus(a_donated_argument_is_gone)
-
-
-def test_a_command_buffer_takes_other_arguments(
+def test_arrays_are_unchanged_by_copies_between_devices(
   on_gpus: Callable[..., str],
 ) -> None:
-  on_gpus(a_command_buffer_takes_other_arguments)
+  on_gpus(arrays_are_unchanged_by_copies_between_devices)
 
 
-def test_a_trace_has_products_and_collectives_with_their_times(
+def test_a_donated_buffer_is_deleted_and_reused(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(a_donated_buffer_is_deleted_and_reused)
+
+
+def test_a_command_buffer_accepts_new_arguments(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(a_command_buffer_accepts_new_arguments)
+
+
+def test_a_trace_has_matmuls_and_collectives_with_their_times(
   on_gpus: Callable[..., str],
 ) -> None:
   on_gpus(
-    a_trace_has_products_and_collectives_with_their_times, kernels=_KERNELS
+    a_trace_has_matmuls_and_collectives_with_their_times, kernels=_KERNELS
   )

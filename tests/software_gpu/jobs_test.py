@@ -41,7 +41,7 @@ _SETTINGS = {"kernels": "4000 gemm\n4000 nvjet\n", "LINK_GBPS": 0.5}
 _FLAGS = (
   "--xla_gpu_all_reduce_combine_threshold_bytes=1",
   "--xla_gpu_disable_async_collectives=ALLREDUCE",
-  # By NCCL, which has ranks wait for each other.
+  # NCCL's all-reduces make ranks wait for each other.
   "--xla_gpu_unsupported_use_all_reduce_one_shot_kernel=false",
   # Quick compiles.
   "--xla_gpu_autotune_level=0",
@@ -230,7 +230,7 @@ def jobs_that_end_early() -> None:
     train = functools.partial(_train, meeting=meeting, names=(name,))
     return gpu_jobs.Job(train, **options)
 
-  # What a candidate is compiled of takes its time: no other job compiles it.
+  # This candidate takes time to compile, as no earlier job compiled it.
   new = {"name": "combined"}
   alone = {"shutdown_s": 5}
   _run(
@@ -271,7 +271,7 @@ def test_four_processes_run_the_same_variant_at_each_call(on_gpus, tmp_path):
     strict=True,
   )
   assert all(theirs == variants[0] for theirs in variants)
-  # As jit runs it, built for the profile, with what was measured and adopted.
+  # jit's step, the build for profiling, and the adopted variant.
   assert set(variants[0]) == {0, -1, 2}
   assert "combined: not measured: process 1 got another result" in (reports[0])
   assert "overlapped: 0." in reports[0] and ", adopted" in reports[0]
@@ -280,7 +280,7 @@ def test_four_processes_run_the_same_variant_at_each_call(on_gpus, tmp_path):
   assert signalled.num_plans(folder) == 1
 
 
-def test_the_first_process_searches_though_no_other_one_compiles(
+def test_the_first_process_can_search_while_no_other_one_compiles(
   on_gpus, tmp_path
 ):
   ended = _ended(on_gpus, tmp_path, a_job_on_predictions)
@@ -292,7 +292,7 @@ def test_the_first_process_searches_though_no_other_one_compiles(
   assert other.endswith("not measured")
 
 
-def test_jobs_end_as_under_jit_in_whatever_state(on_gpus, tmp_path):
+def test_jobs_end_as_under_jit_in_every_tuning_state(on_gpus, tmp_path):
   ended = _ended(on_gpus, tmp_path, jobs_that_end_early)
   said = "".join(gpu_jobs.said(tmp_path / it, 2) for it in ended.statuses)
   assert ended.statuses == {
@@ -307,7 +307,7 @@ def test_jobs_end_as_under_jit_in_whatever_state(on_gpus, tmp_path):
     "Ctrl-C to one": [_ABORTED, _ABORTED],
     "Ctrl-C under jit": [_ABORTED, _ABORTED],
   }, said
-  # A search that is not killed goes on to its end, and ends well; so do
+  # A search that is not killed runs to its end and exits with 0, as do
   # compilers that XLA has started.
   assert any(ended.orphans), ended.orphans
   for name in ended.statuses:  # What was written can be read.

@@ -98,14 +98,14 @@ def choices(
   return choices
 
 
-def test_each_choice_is_the_tables_also_after_it_was_switched(choices):
+def test_each_choice_follows_the_table_even_after_a_switch(choices):
   found = choices(table_lib.encode([_RULE]), SWITCHED="1")
   assert found[:2] == [_RING] * 2
   assert all(choice.startswith(_TREE) for choice in found[2:])
   assert len(found) == 4
 
 
-def test_a_cap_goes_before_the_tables_channels(choices):
+def test_a_channel_cap_overrides_the_tables_channels(choices):
   found = choices(table_lib.encode([_RULE]), NCCL_MAX_CTAS="3")
   assert found[0] == _RING.replace("0..5", "0..2")
 
@@ -113,12 +113,14 @@ def test_a_cap_goes_before_the_tables_channels(choices):
 @pytest.mark.parametrize(
   "variables", [{"NCCL_ALGO": "^Ring"}, {"NCCL_PROTO": "Simple"}]
 )
-def test_what_nccl_may_not_use_no_table_brings_back(choices, variables):
+def test_a_table_cannot_reenable_an_excluded_algorithm_or_protocol(
+  choices, variables
+):
   found = choices(table_lib.encode([_RULE]), **variables)
   assert not any(choice.startswith("Algo Ring proto LL128") for choice in found)
 
 
-def test_nccl_chooses_no_nvls_where_that_is_off(choices):
+def test_nccl_does_not_choose_nvls_if_it_is_disabled(choices):
   alone = {"NCCL_TUNER_PLUGIN": "none"}
   assert all("NVLS" in choice for choice in choices(b"", **alone))
   found = choices(b"", NCCL_NVLS_ENABLE="0", **alone)
@@ -132,9 +134,9 @@ def test_a_damaged_table_leaves_each_choice_to_nccl(choices, num_bytes):
   assert set(choices(damaged)) == {default}
 
 
-def test_arrays_of_like_size_in_a_group_are_chosen_for_together(choices):
+def test_grouped_arrays_of_similar_size_share_one_choice(choices):
   rule = dataclasses.replace(_RULE, max_bytes=2**22)
   found = choices(table_lib.encode([rule]), function=a_group)
-  # Each array of the two that are small brings its channels.
+  # Each of the two small arrays adds its channels.
   ring = _RING.replace("0..5", "0..11")
   assert sorted(c.startswith(ring) for c in found) == [False, False, True, True]

@@ -30,7 +30,7 @@ from lagom_xla.live import tuned
 from lagom_xla.passes.program import form as form_lib
 from llama import train as llama
 
-# Products are cuBLAS calls, which compile fast.
+# Matmuls are cuBLAS calls, which compile fast.
 _FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 _LOG = "trials.jsonl"
 # It takes half a minute on two idle cores.
@@ -55,7 +55,7 @@ def _proposed(step: Any, *names: str) -> Any:
   """A step with these proposals, at any cost to the run."""
   cluster = cluster_lib.parse(f"1x{jax.device_count()}xh100")
   tuned.LIMITS = loop.Limits(overhead_steps=1e9)
-  # The fewest: times are those of the settings.
+  # The minimum: all times are as configured.
   for name, value in (("NUM_BLOCKS", 2), ("_BLOCK_CALLS", (2, 4))):
     setattr(timing, name, value)
   tuned.PROPOSERS["gpu"] = lambda *unused: fixed_proposals.Proposer(
@@ -112,7 +112,7 @@ def gpt_trains() -> None:
 
 
 def _said(on_gpus: Callable[..., str], train: Callable[[], None]) -> str:
-  """The output of a trainer if products by Triton are faster.
+  """The output of a trainer if matmuls by Triton are faster.
 
   All take so long that other work on the host hardly matters.
   """
@@ -129,7 +129,7 @@ def _trials(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
   return {it["proposal"]: it for it in map(json.loads, lines)}
 
 
-def test_llama_gets_the_fastest_of_each_kind_of_candidate(
+def test_llama_tries_each_kind_of_candidate_and_adopts_the_fastest(
   on_gpus: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
   said = _said(on_gpus, llama_trains)
@@ -148,7 +148,7 @@ def test_llama_gets_the_fastest_of_each_kind_of_candidate(
   )
 
 
-def test_a_step_of_nnx_gets_what_is_faster(
+def test_an_nnx_step_adopts_a_faster_candidate(
   on_gpus: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
   said = _said(on_gpus, gpt_trains)

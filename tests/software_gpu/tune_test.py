@@ -103,7 +103,7 @@ def a_step_is_tuned_while_it_trains() -> None:
       return
 
 
-def what_was_adopted_is_tried_first() -> None:
+def an_adopted_plan_is_tried_first() -> None:
   jitted, weights, x = _training()
   step = _tuned(jitted, log=_LOG, cache=_CACHE)
   num_before = len(_trials())
@@ -112,7 +112,7 @@ def what_was_adopted_is_tried_first() -> None:
       return
 
 
-def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
+def test_a_faster_plan_is_adopted_and_tried_first_by_the_next_run(
   on_gpus: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
   said = on_gpus(a_step_is_tuned_while_it_trains, **_SETTINGS)
@@ -123,21 +123,21 @@ def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
   assert all("(software GPU)" in trial["devices"] for trial in trials)
   assert "on: 2 NVIDIA H100 80GB HBM3 (software GPU)" in said
   assert all(trial["high"] < 1 for trial in adopted)
-  # A profile of this step is what it goes by, so that it knows these links,
-  # which are a hundred times slower than an H100's.
+  # The prediction is based on a profile of this step with these links, which
+  # are a hundred times slower than an H100's.
   assert adopted[0]["predicted_ratio"] < 0.95
   (ratio,) = re.findall(r"ms now: ([\d.]+) of the time", said)
   assert float(ratio) < 0.95
-  # Combine groups are compiled in the run, and are no other signature of it.
+  # Combine groups are compiled in the run, without a new signature.
   assert {t["proposal"]: t["ratio"] for t in trials}[_GROUPS] is not None
   assert len(re.findall("^step: ", said, re.MULTILINE)) == 1
-  on_gpus(what_was_adopted_is_tried_first, **_SETTINGS)
+  on_gpus(an_adopted_plan_is_tried_first, **_SETTINGS)
   latest = json.loads((tmp_path / _LOG).read_text().splitlines()[-1])
   assert latest["payload"] == adopted[-1]["payload"]
   assert latest["adopted"]
 
 
-def predictions_take_the_place_of_a_profile() -> None:
+def predictions_replace_a_missing_profile() -> None:
   said: list[str] = []
   handler = logging.Handler()
   handler.emit = lambda record: said.append(record.getMessage())
@@ -151,10 +151,10 @@ def predictions_take_the_place_of_a_profile() -> None:
       return
 
 
-def test_training_goes_on_where_another_profiler_has_the_gpus(
+def test_training_continues_if_another_profiler_has_the_gpus(
   on_gpus: Callable[..., str],
 ) -> None:
   said = on_gpus(
-    predictions_take_the_place_of_a_profile, CUPTI="taken", **_SETTINGS
+    predictions_replace_a_missing_profile, CUPTI="taken", **_SETTINGS
   )
   assert "On GPUs, stop other profilers" in said
