@@ -127,6 +127,7 @@ class _Ran:
     self.commands = commands
     self.runs, replayed = parts_lib.replayed(step, configuration)
     self.step_us = replayed.step_time_us
+    self.copy_wait_us = replayed.total_copy_wait_us
     self.lines = source_lines.SourceLines(step.analysis.module)
     self.arrays = provenance.of(step.analysis.module)
     self.homes = {c.name: c for c in step.analysis.sequences}
@@ -302,6 +303,7 @@ def _step(
   return explanation_lib.Step(
     step_us=ran.step_us,
     exposed_us=exposed_us,
+    copy_wait_us=ran.copy_wait_us,
     lower_bound_us=lower_bound.us(ran.step),
     unexplained_us=max(exposed_us - explained_us, 0.0),
     reasons_us=dict(sorted(reasons_us.items(), key=lambda item: -item[1])),

@@ -182,6 +182,7 @@ class Step:
   Attributes:
     step_us: step time.
     exposed_us: exposed time of all collectives.
+    copy_wait_us: time that kernels wait for copies to and from host memory.
     lower_bound_us: step time that no order and no NCCL settings of this module
       can beat.
     unexplained_us: exposed time of collectives beyond the limit, which were not
@@ -196,6 +197,7 @@ class Step:
 
   step_us: float
   exposed_us: float
+  copy_wait_us: float = 0.0
   lower_bound_us: float
   unexplained_us: float
   reasons_us: Mapping[str, float]

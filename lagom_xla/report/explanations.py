@@ -48,6 +48,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
       f"{name}: the step takes {_ms(before.step_us)} ({explanation.basis}) and"
       " has no collective to wait for."
     )
+    yield from _copies(before, after)
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
   yield (
@@ -66,6 +67,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     )
     # A plan's module may have shorter kernels than what runs today.
     steps, modules = [before, after], "today's module and the plan's"
+  yield from _copies(before, after)
   yield (
     f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))} for"
     f" {modules}, in any order and with any NCCL settings."
@@ -113,6 +115,19 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   ]
   name = first.name if first.name in names or not names else names[0]
   yield f"For details: `{asked} {name}`"
+
+
+def _copies(
+  before: explanation_lib.Step, after: explanation_lib.Step | None
+) -> Iterator[str]:
+  """The waits for copies to and from host memory, if there are any."""
+  if max(step.copy_wait_us for step in (before, after) if step) < _LEAST_US:
+    return
+  plan = f", {_ms(after.copy_wait_us)} with the plan" if after else ""
+  yield (
+    f"Kernels also wait {_ms(before.copy_wait_us)} for copies to and from host"
+    f" memory{plan}; `lagom-xla inspect -v` lists them."
+  )
 
 
 def _first(

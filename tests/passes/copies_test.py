@@ -19,10 +19,13 @@ from commands import check_schema
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
+from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import explaining
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.report import explanations
 from lagom_xla.report import results
 from lagom_xla.report import terminal
 import sgd_steps
@@ -236,3 +239,13 @@ def test_a_copy_and_a_memory_bound_kernel_share_bandwidth(in_slow_memory):
   # The result's copy overlaps a kernel, so not all copies add to the step.
   lost_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
   assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)
+
+
+def test_an_explanation_tells_the_waits_for_copies(scanned) -> None:
+  slow = _with_link(0.5)
+  step = step_lib.Step(overlap.analyze(scanned), slow)
+  waits_us = step.timeline(step.default).total_copy_wait_us
+  told = explanations.of_step(explaining.of_step(step), "explain")
+  text = "\n".join(one for one in told if isinstance(one, str))
+  waits = in_words.milliseconds(waits_us)
+  assert f"Kernels also wait {waits} for copies to and from host memory" in text
