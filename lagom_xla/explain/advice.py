@@ -209,7 +209,8 @@ class _Found:
     first = next(iter(parts))
     (array, *_) = self.arrays.moved(first)
     at = self.lines([first])
-    more = len(parts) - 1
+    # Tied weights are reduced more than once in each micro-batch.
+    more, micro_batches = len(parts) - 1, min(parts.values())
     takes = ""
     if num_bytes:
       of = f" of all {more + 1}" * bool(more)
@@ -221,7 +222,7 @@ class _Found:
       gain_us=saved_us,
       sentence=(
         f"{first.name} reduces {array.in_words}{f' ({at})' if at else ''} in"
-        f" each of {parts[first]:,} micro-batches, only to add up the results"
+        f" each of {micro_batches:,} micro-batches, only to add up the results"
         f"{_so_do(more)}. Sum on each GPU first"
         " and reduce once: jax.shard_map around the micro-batches, psum or"
         f" psum_scatter after it. That saves up to {_ms(saved_us)}{takes}."

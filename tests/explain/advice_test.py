@@ -540,6 +540,48 @@ def test_micro_batches_are_counted_however_they_are_written(
   assert "in each of 4 micro-batches" in told.sentence
 
 
+def test_tied_weights_do_not_count_as_more_micro_batches(h100s: Any) -> None:
+  mesh = Mesh(np.array(h100s), ("d",))
+
+  def loss(weights, tokens):
+    rows, whole = (NamedSharding(mesh, spec) for spec in (P("d"), P()))
+    x = jax.lax.with_sharding_constraint(weights["table"], whole)[tokens]
+    for name in "abc":
+      x = jax.lax.with_sharding_constraint(x, rows)
+      x = jnp.tanh(x @ weights[name])
+    x = jax.lax.with_sharding_constraint(x, rows)
+    # XLA adds gradients of the table up before it reduces them, if it can.
+    logits = (x @ (2 * weights["table"]).T).astype(jnp.float32)
+    return jnp.mean(jax.nn.logsumexp(logits, axis=-1))
+
+  @jax.jit
+  def step(weights, tokens):
+    def add(total, part):
+      grads = jax.grad(loss)(weights, part)
+      return jax.tree.map(jnp.add, total, grads), None
+
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    grads, _ = jax.lax.scan(add, zeros, tokens)
+    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
+
+  size = (2 * _WIDTH, 2 * _WIDTH)  # XLA combines no two of them.
+  matrices = {name: (size, ("d",)) for name in "abc"}
+  arrays = _arrays(mesh, table=((32768, size[0]), (None, "d")), **matrices)
+  tokens = jax.ShapeDtypeStruct(
+    (4, 32768), jnp.int32, sharding=NamedSharding(mesh, P(None, "d"))
+  )
+  found, advice = _read(step.lower(arrays, tokens))
+  arrays_of = provenance.of(found.analysis.module)
+  times = {
+    arrays_of.times_added_up(one)
+    for one in found.analysis.collectives
+    if one.kind == "reduce-scatter"
+  }
+  assert times == {4, 8}
+  (told,) = (one for one in advice if one.about == "Accumulation")
+  assert "in each of 4 micro-batches" in told.sentence
+
+
 def _loops(step: step_lib.Step) -> list[hlo.Instruction]:
   return [
     instruction
