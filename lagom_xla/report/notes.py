@@ -433,6 +433,11 @@ def strands(tuning: tuning_lib.Tuning) -> str:
   elif refused:
     first = next((one for one in refused if one.is_too_large), refused[0])
     why, *_ = first.reason.splitlines()
+    if not first.is_too_large:
+      why += (
+        " Strands need a loop over micro-batches, or a batch that"
+        " lagom_xla.micro_batches splits."
+      )
   elif tuning.stopped is not None:
     why = "the search was stopped before it tried them."
   else:

@@ -323,7 +323,7 @@ def test_a_note_explains_why_strands_were_not_kept(formed):
     no_loop, reason="Too large.", is_too_large=True
   )
   for others, why in (
-    ((no_loop,), r": It has no loop\."),
+    ((no_loop,), r": It has no loop\. Strands need .*micro_batches splits\."),
     ((no_loop, too_large), r": Too large\."),
     (
       (no_loop, slower),
