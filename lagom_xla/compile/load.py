@@ -41,6 +41,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
+from lagom_xla.jax_internals import shapes
 from lagom_xla.passes import hlo
 
 # Suffixes of file names in a folder of dumps, best first: only the first can be
@@ -212,7 +213,7 @@ def _with_args(
   step, bound, by_name = _unbound(step)
   args, kwargs = bound + args, {**by_name, **kwargs}
   if not isinstance(step, jax.stages.Wrapped):
-    args, kwargs = jax.tree.map(_as_array, (args, kwargs))
+    args, kwargs = _named(step, args, kwargs)
   trace = getattr(step, "trace", None)
   return _Step(
     lower=functools.partial(step.lower, *args, **kwargs),
@@ -220,23 +221,27 @@ def _with_args(
   )
 
 
-class _Array(jax.ShapeDtypeStruct):
-  """The shape of an array that passes for one.
+def _named(
+  step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+  """Arguments for a step that filters them, with the user's names."""
+  try:
+    parameters = [*inspect.signature(step).parameters]
+  except (TypeError, ValueError):
+    parameters = []
 
-  Equinox's `filter_jit` keeps constant what is no `jax.Array`.
-  """
+  def named(path: tuple[Any, ...], leaf: Any) -> Any:
+    _, first, *rest = path
+    number = getattr(first, "idx", None)
+    if number is None:
+      name = first.key
+    elif number < len(parameters):
+      name = parameters[number]
+    else:
+      name = f"args[{number}]"
+    return shapes.named(f"{name}{jax.tree_util.keystr(tuple(rest))}", leaf)
 
-  @property
-  def __class__(self) -> type:
-    return jax.Array
-
-
-def _as_array(leaf: Any) -> Any:
-  if type(leaf) is not jax.ShapeDtypeStruct:
-    return leaf
-  return _Array(
-    leaf.shape, leaf.dtype, sharding=leaf.format, weak_type=leaf.weak_type
-  )
+  return jax.tree_util.tree_map_with_path(named, (args, kwargs))
 
 
 def _is_jitted(function: Any) -> bool:
@@ -322,11 +327,14 @@ def _lowered(
   lowered for GPUs without devices: to HLO, which XLA partitions.
   """
   with found.step(given) as step:
-    lowered = nnx_step.lowered_inside(step.lower())
+    with shapes.asked() as names:
+      lowered = nnx_step.lowered_inside(step.lower())
     client = lowerings.client_of(lowered)
     num_devices = target_lib.num_devices(lowered)
     if client is devices[0].client:
-      return target_lib.of_step(lowered, cluster, name=found.text)
+      return target_lib.of_step(
+        lowered, cluster, name=found.text, names=tuple(names)
+      )
     if step.trace and num_devices == cluster.num_devices:
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))
       lowered = nnx_step.lowered_inside(for_gpus)

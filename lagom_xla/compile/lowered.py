@@ -202,6 +202,7 @@ class LoweredStep(Lowered):
 
   step: jax.stages.Lowered
   cluster: cluster_lib.Cluster
+  names: Sequence[str] = ()
 
   @property
   def stablehlo(self) -> Any:
@@ -247,9 +248,12 @@ class LoweredStep(Lowered):
     )
 
   def with_paths(self, module: hlo.Module) -> hlo.Module:
-    """Names what is in modules of Flax as the user does."""
+    """Names what is in modules, such as Flax's, as the user does."""
     for parameter in module.entry.parameters:
       number = parameter.parameter_number
+      if number < len(self._names):
+        parameter.metadata.op_name = self._names[number]
+        continue
       end, path = self._paths[number] if number < len(self._paths) else ("", "")
       if path and parameter.metadata.op_name.endswith(end):
         root = parameter.metadata.op_name.removesuffix(end)
@@ -260,6 +264,13 @@ class LoweredStep(Lowered):
   def _paths(self) -> Sequence[tuple[str, str]]:
     paths = nnx_step.paths(self.step)
     return [paths[number] for number in lowerings.kept_arguments(self.step)]
+
+  @functools.cached_property
+  def _names(self) -> Sequence[str]:
+    names = self.names[-self.step.in_tree.num_leaves :]
+    if len(set(names)) < self.step.in_tree.num_leaves:
+      return ()
+    return [names[number] for number in lowerings.kept_arguments(self.step)]
 
   def copied(self) -> Self:
     """The step with its own copy of the module, JAX's cache key."""

@@ -10,7 +10,7 @@ the command line.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
@@ -358,9 +358,16 @@ class _ScheduledTarget(Target):
 
 
 def of_step(
-  lowered: Any, cluster: cluster_lib.Cluster, *, name: str
+  lowered: Any,
+  cluster: cluster_lib.Cluster,
+  *,
+  name: str,
+  names: Sequence[str] = (),
 ) -> StepTarget:
   """A target from a step lowered by `jax.jit` or `nnx.jit`.
+
+  The last `names` are those of its flat arguments, if JAX's own are not the
+  user's.
 
   Raises:
     TargetError: the step is for another number of devices.
@@ -373,7 +380,7 @@ def of_step(
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
     )
-  step = lowered_lib.LoweredStep(lowered, cluster)
+  step = lowered_lib.LoweredStep(lowered, cluster, names)
   return StepTarget(name=name, cluster=cluster, lowered=step)
 
 

@@ -274,6 +274,12 @@ def test_a_step_can_be_given_in_several_ways(h100s, steps, function):
   assert kinds_of(target) == expected
 
 
+def test_arguments_that_a_step_repacks_keep_their_names(h100s, steps):
+  module = load.load(f"{steps}:filtered", _CLUSTER).schedule()
+  arguments = module.entry.parameters
+  assert [one.metadata.op_name for one in arguments] == ["x", "w"]
+
+
 def test_a_pmapped_step_is_compiled_for_the_devices_it_was_given(h100s, steps):
   target = load.load(f"{steps}:maps", _CLUSTER)
   (found,) = collectives.find(target.schedule())

@@ -38,14 +38,15 @@ class Trainer:
 
 class Filtered:
   # As equinox.filter_jit does, it keeps constant what is no jax.Array.
+  def __call__(self, w, x):
+    return w[:] @ x
   def lower(self, *args):
-    is_array = tuple(isinstance(arg, jax.Array) for arg in args)
-    dynamic = tuple(a if i else None for i, a in zip(is_array, args))
-    static = tuple(None if i else a for i, a in zip(is_array, args))
+    arrays = [isinstance(arg, jax.Array) for arg in args]
+    dynamic = [arg for arg, is_array in zip(args, arrays) if is_array]
     def inside(dynamic):
-      w, x = (d if s is None else s for d, s in zip(dynamic, static))
-      return w[:] @ x
-    return jax.jit(inside).lower(dynamic)
+      left = list(dynamic)
+      return self(*(left.pop() if a else b for a, b in zip(arrays, args)))
+    return jax.jit(inside).lower(dynamic[::-1])
 
 def filtered(devices):
   return Filtered(), make_args(devices)
