@@ -73,18 +73,30 @@ def load(
   is_file = place.endswith(".py")
   if is_python(text):
     devices_lib.stand_in_with_cpus(cluster)
-    file = pathlib.Path(place) if is_file else None
     source.leave_out_own_frames()
-    with (
-      lowerings.lost_memory_kinds() as lost,
-      lowerings.told_cpu() as told,
-    ):
+
+    def loaded() -> target_lib.Target:
+      file = pathlib.Path(place) if is_file else None
       module = source.of_file(file) if file else source.of_module(place)
       if not hasattr(module, function):
         raise errors.TargetError(f"{place} defines no {function}.")
       found = _StepFunction(text, module, function, dict(arguments or {}))
-      target = _from_python(found, file, cluster, lost)
-    _warn_of_platform(told)
+      return _from_python(found, file, cluster, lost)
+
+    with (
+      lowerings.lost_memory_kinds() as lost,
+      lowerings.platform_told("gpu") as told,
+    ):
+      try:
+        target = loaded()
+      except errors.LagomError as error:
+        if not told.places:
+          raise
+        # It may use GPUs, which are not here.
+        told.answer = "cpu"
+        told.places.clear()
+        target = loaded()
+        _warn_of_platform(told.places, error)
     _give_back_memory()
     return target
   if text.endswith((".py", ".py:")):
@@ -388,18 +400,21 @@ def _on_cpus(
   return target
 
 
-def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
-  """Warns if the program may differ from the one that runs on GPUs."""
-  if not told:
-    return
+def _warn_of_platform(
+  told: Collection[tuple[str, int]], because: errors.LagomError
+) -> None:
+  """Warns that the program may differ from the one that runs on GPUs."""
   places = [f"{pathlib.Path(file).name}:{line}" for file, line in told]
   if len(places) > _MOST_PLACES:
     places[_MOST_PLACES:] = [f"{len(places) - _MOST_PLACES:,} more"]
+  cause = because.__cause__ or because
+  why = "".join(str(cause).splitlines()[:1])
   warnings.warn(
     f"{' and '.join(places)} asked JAX for the platform and got"
-    ' "cpu". If your program chooses by it, for example an attention kernel,'
-    " then this is not the program that runs on GPUs: choose by the platform of"
-    " the `devices` that your function gets, or by an argument (--arg).",
+    f' "cpu", because "gpu" ended in {type(cause).__name__}: {why}. If your'
+    " program chooses by it, for example an attention kernel, then this is not"
+    " the program that runs on GPUs: choose by the platform of the `devices`"
+    " that your function gets, or by an argument (--arg).",
     RuntimeWarning,
     stacklevel=3,
   )

@@ -8,8 +8,8 @@ Without GPUs, JAX may lower another program than with them:
 - Compile-only devices do not report their memories, so JAX silently drops
   memory kinds such as pinned_host from their shardings. See
   `lost_memory_kinds`.
-- A program that asks for the platform gets "cpu", and may choose kernels by
-  it. See `told_cpu`.
+- JAX's devices are CPUs, and programs choose kernels and shardings by the
+  platform. See `platform_told`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import contextlib
 import copy
+import dataclasses
 import hashlib
 import re
 import sys
@@ -269,28 +270,42 @@ def lost_memory_kinds() -> Iterator[set[str]]:
       place.NamedSharding = _NamedSharding
 
 
-@contextlib.contextmanager
-def told_cpu() -> Iterator[dict[tuple[str, int], None]]:
-  """Yields where the program asks for the platform in the block and gets "cpu".
+@dataclasses.dataclass
+class Told:
+  """What programs are told of the platform.
 
-  Keys are (file, line). JAX's own files, and those excluded by
-  `source_info_util.register_exclusion`, do not count.
+  Attributes:
+    answer: their answer where JAX's is "cpu".
+    places: the (file, line) that got it, in order.
   """
-  places: dict[tuple[str, int], None] = {}
+
+  answer: str
+  places: dict[tuple[str, int], None] = dataclasses.field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def platform_told(answer: str) -> Iterator[Told]:
+  """Tells a program in the block another platform than "cpu".
+
+  JAX's own files, and those excluded by `source_info_util.register_exclusion`,
+  are told the truth.
+  """
+  told = Told(answer)
   device: Any = xla_client.Device
   of_device, default_backend = device.platform, jax.default_backend
 
-  def notice(answer: str) -> str:
+  def tell(truth: str) -> str:
     frame = sys._getframe(2)
     file = frame.f_code.co_filename
-    if answer == "cpu" and source_info_util.is_user_filename(file):
-      places[file, frame.f_lineno] = None
-    return answer
+    if truth != "cpu" or not source_info_util.is_user_filename(file):
+      return truth
+    told.places[file, frame.f_lineno] = None
+    return told.answer
 
-  device.platform = property(lambda self: notice(of_device.fget(self)))
-  jax.default_backend = lambda: notice(default_backend())
+  device.platform = property(lambda self: tell(of_device.fget(self)))
+  jax.default_backend = lambda: tell(default_backend())
   try:
-    yield places
+    yield told
   finally:
     device.platform = of_device
     jax.default_backend = default_backend

@@ -74,8 +74,19 @@ def printing(w, x):
   return x @ w
 
 def chooses(devices):
-  on_cpus = jax.default_backend() == "cpu"
-  assert devices[0].platform != "cpu" and jax.devices()[0].platform == "cpu"
+  mesh = mesh_of(devices)
+  whole = NamedSharding(mesh, PartitionSpec())
+  rows = NamedSharding(mesh, PartitionSpec("data"))
+  @jax.jit
+  def chosen(w, x):
+    if jax.default_backend() == jax.devices()[0].platform == "gpu":
+      w = jax.lax.with_sharding_constraint(w, whole)
+    return x @ w
+  arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
+  return chosen, (arg, arg)
+
+def takes_gpus(devices):
+  on = jax.devices(jax.default_backend())
   return step, args_on(mesh_of(devices))
 
 class Model:
@@ -223,14 +234,22 @@ def test_a_missing_module_or_function_is_named(
     load.load(name, _CLUSTER)
 
 
-def test_a_program_that_asks_for_the_platform_causes_a_warning(folder):
-  places = " and ".join(
-    f"contexts.py:{number}"
+def test_a_program_that_asks_for_the_platform_is_told_the_clusters(
+  h100s, folder
+):
+  target = load.load(f"{folder / 'contexts.py'}:chooses", _CLUSTER)
+  assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
+
+
+def test_a_program_that_uses_gpus_that_are_not_here_is_warned(folder):
+  (line,) = (
+    number
     for number, line in enumerate(_STEPS.splitlines(), 1)
-    if "default_backend()" in line or "jax.devices()[0].platform" in line
+    if "jax.devices(jax.default_backend())" in line
   )
-  with pytest.warns(RuntimeWarning, match=f'{places} asked .* "cpu"'):
-    load.load(f"{folder / 'contexts.py'}:chooses", _CLUSTER)
+  match = f'contexts.py:{line} asked .* "cpu", because "gpu" ended in Run'
+  with pytest.warns(RuntimeWarning, match=match):
+    load.load(f"{folder / 'contexts.py'}:takes_gpus", _CLUSTER)
 
 
 def test_arrays_that_were_used_to_lower_a_step_are_freed(folder):
