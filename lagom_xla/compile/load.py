@@ -94,7 +94,6 @@ def load(
           raise
         # It may use GPUs, which are not here.
         told.answer = "cpu"
-        told.places.clear()
         target = loaded()
         _warn_of_platform(told.places, error)
     _give_back_memory()
