@@ -182,7 +182,8 @@ class Step:
   Attributes:
     step_us: step time.
     exposed_us: exposed time of all collectives.
-    copy_wait_us: time that kernels wait for copies to and from host memory.
+    copy_wait_us: time that kernels wait for asynchronous copies, to host memory
+      or within the GPU.
     lower_bound_us: step time that no order and no NCCL settings of this module
       can beat.
     unexplained_us: exposed time of collectives beyond the limit, which were not

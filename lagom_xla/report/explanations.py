@@ -120,13 +120,13 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
 def _copies(
   before: explanation_lib.Step, after: explanation_lib.Step | None
 ) -> Iterator[str]:
-  """The waits for copies to and from host memory, if there are any."""
+  """The waits for copies, if there are any."""
   if max(step.copy_wait_us for step in (before, after) if step) < _LEAST_US:
     return
   plan = f", {_ms(after.copy_wait_us)} with the plan" if after else ""
   yield (
-    f"Kernels also wait {_ms(before.copy_wait_us)} for copies to and from host"
-    f" memory{plan}; `lagom-xla inspect -v` lists them."
+    f"Kernels also wait {_ms(before.copy_wait_us)} for asynchronous copies, as"
+    f" to host memory{plan}."
   )
 
 

@@ -248,4 +248,4 @@ def test_an_explanation_tells_the_waits_for_copies(scanned) -> None:
   told = explanations.of_step(explaining.of_step(step), "explain")
   text = "\n".join(one for one in told if isinstance(one, str))
   waits = in_words.milliseconds(waits_us)
-  assert f"Kernels also wait {waits} for copies to and from host memory" in text
+  assert f"Kernels also wait {waits} for asynchronous copies" in text
