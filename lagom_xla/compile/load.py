@@ -386,8 +386,8 @@ def _on_cpus(
   except errors.TargetError as error:
     raise errors.TargetError(
       f"{found.text} puts arrays into {kinds}, which JAX drops for devices that"
-      " are not here: return (jitted step, tuple of its arguments), so that it"
-      " can be lowered over CPUs, or name a dump of it."
+      " are not here: return (step of jax.jit or nnx.jit, tuple of its"
+      " arguments), which can be lowered over CPUs, or name a dump of it."
     ) from error
   warnings.warn(
     f"{found.text} puts arrays into {kinds}, which JAX drops for devices that"

@@ -125,8 +125,8 @@ def _copies(
     return
   plan = f", {_ms(after.copy_wait_us)} with the plan" if after else ""
   yield (
-    f"Kernels also wait {_ms(before.copy_wait_us)} for asynchronous copies, as"
-    f" to host memory{plan}."
+    f"Kernels also wait {_ms(before.copy_wait_us)} for asynchronous copies"
+    f" within GPUs or to their hosts{plan}."
   )
 
 

@@ -299,6 +299,23 @@ def test_arguments_that_a_step_repacks_keep_their_names(h100s, steps):
   assert [one.metadata.op_name for one in arguments] == ["x", "w"]
 
 
+def test_a_step_of_another_library_with_arrays_on_hosts_is_refused(
+  h100s, tmp_path
+):
+  file = tmp_path / "on_hosts.py"
+  file.write_text(
+    f"{step_sources.SOURCE}\n"
+    "def on_hosts(devices):\n"
+    "  w, x = make_args(devices)\n"
+    "  NamedSharding(w.sharding.mesh, PartitionSpec(),"
+    " memory_kind='pinned_host')\n"
+    "  return Filtered(), (w, x)\n"
+  )
+  match = r"return \(step of jax\.jit or nnx\.jit, tuple"
+  with pytest.raises(errors.TargetError, match=match):
+    load.load(f"{file}:on_hosts", _CLUSTER)
+
+
 def test_a_pmapped_step_is_compiled_for_the_devices_it_was_given(h100s, steps):
   target = load.load(f"{steps}:maps", _CLUSTER)
   (found,) = collectives.find(target.schedule())
