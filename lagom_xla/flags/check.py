@@ -55,16 +55,15 @@ class Reading:
 
 def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
   """What each flag does by itself in the installed jaxlib."""
-  known = debug_options.options()
   readings = []
   for flag, answer in zip(flags, probe.ask(list(map(str, flags))), strict=True):
-    found = {} if answer.is_fatal else debug_options.under(str(flag))
+    values = {} if answer.is_fatal else debug_options.under(str(flag))
     readings.append(
       Reading(
         flag=flag,
         unknown=answer.unknown,
         is_fatal=answer.is_fatal,
-        sets={n: v for n, v in found.items() if v != known[n].default},
+        sets=debug_options.without_defaults(values),
       )
     )
   return tuple(readings)

@@ -121,7 +121,7 @@ def installed_nccl() -> tuple[int, ...] | None:
 def missing(options: Mapping[str, object]) -> str:
   """A plan's options that XLA_FLAGS lacks, as flags."""
   return " ".join(
-    f"--{name}={_text(options[name])}"
+    f"--{name}={syntax.spelled(options[name])}"
     for name in OF_PROCESS
     if name in options and not _is_alike(_given(name), options[name])
   )
@@ -131,10 +131,6 @@ def _is_alike(there: str | None, wanted: object) -> bool:
   if isinstance(wanted, bool):
     return _is_true(there) == wanted
   return (there or "") == str(wanted)
-
-
-def _text(value: object) -> str:
-  return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _given(name: str) -> str | None:

@@ -169,6 +169,16 @@ def under(xla_flags: str) -> Mapping[str, Value]:
   return of_debug(answer.compile_options)
 
 
+def without_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
+  """The values that differ from the defaults of the installed jaxlib."""
+  known = options()
+  return {
+    name: value
+    for name, value in values.items()
+    if name in known and value != known[name].default
+  }
+
+
 def of_debug(serialized: bytes) -> Mapping[str, Value]:
   """The value of each option in a serialized CompileOptionsProto."""
   debug_options = _message(serialized).executable_build_options.debug_options

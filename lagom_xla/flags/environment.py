@@ -283,14 +283,11 @@ def text_read(read: bytes) -> str:
   """
   text = os.environ.get("XLA_FLAGS", "")
   try:
-    usual = debug_options.options()
     known = of_step(debug_options.of_debug(read))
     with contextlib.suppress(OSError, ValueError):  # XLA would not start.
       if of_step(debug_options.under(syntax.follow(text))) == known:
         return text
-    flags = xla_options.xla_flags(
-      {n: v for n, v in known.items() if v != usual[n].default}
-    )
+    flags = xla_options.xla_flags(debug_options.without_defaults(known))
   except (errors.OptionsError, errors.ProbeError):
     return text
   warnings.warn(
@@ -353,12 +350,9 @@ def changed_by(flags: str) -> Values:
   """
   try:
     values = debug_options.under(syntax.follow(flags))
-    usual = debug_options.options()
+    return of_step(debug_options.without_defaults(values))
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
     return {}
-  return of_step(
-    {n: v for n, v in values.items() if n in usual and v != usual[n].default}
-  )
 
 
 def already(options: Mapping[str, object]) -> frozenset[str]:

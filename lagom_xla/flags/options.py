@@ -241,8 +241,7 @@ def _renamed(
 
 
 def _plain(name: str, value: object) -> syntax.Flag:
-  text = str(value).lower() if isinstance(value, bool) else str(value)
-  return syntax.Flag(name=name, value=text)
+  return syntax.Flag(name=name, value=syntax.spelled(value))
 
 
 def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:

@@ -8,7 +8,6 @@ Each is a copy of its source, for comparison line by line, without dump paths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla.flags import debug_options
@@ -134,13 +133,6 @@ def as_options(recipe: Recipe) -> xla_options.Fitted:
     {flag.name: "true" if flag.value is None else flag.value for flag in flags}
   )
   return xla_options.Fitted(
-    options=without_defaults(fitted.options), messages=fitted.messages
+    options=debug_options.without_defaults(fitted.options),
+    messages=fitted.messages,
   )
-
-
-def without_defaults(
-  options: Mapping[str, debug_options.Value],
-) -> dict[str, debug_options.Value]:
-  """The options that differ from the installed jaxlib's defaults."""
-  known = debug_options.options()
-  return {n: v for n, v in options.items() if v != known[n].default}

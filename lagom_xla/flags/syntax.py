@@ -95,6 +95,11 @@ def first(text: str) -> tuple[Flag, int, bool]:
   return Flag(name=name, value=value, dashes=dashes), match.end(), is_closed
 
 
+def spelled(value: object) -> str:
+  """A value as flags spell it: "true" or "false" for a bool."""
+  return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _quote(value: str) -> str:
   """A value, in quotes if it needs them."""
   if value[:1] not in ("'", '"') and not any(c in SPACE for c in value):

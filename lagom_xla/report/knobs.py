@@ -10,6 +10,7 @@ import dataclasses
 from lagom_xla import validation
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes
+from lagom_xla.flags import syntax
 from lagom_xla.report import layout
 from lagom_xla.search.xla import knobs
 
@@ -71,12 +72,8 @@ def _option(name: str) -> Option:
   known = debug_options.options()
   if name not in known:
     name = notes.RENAMES.get(name, name)
-  default = _spelled(known[name].default) if name in known else None
+  default = syntax.spelled(known[name].default) if name in known else None
   return Option(name=name, default=default)
-
-
-def _spelled(default: debug_options.Value) -> str:
-  return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def lines(known: KnownKnobs) -> Iterator[str]:

@@ -224,7 +224,7 @@ def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
   known_options = debug_options.options()
   return {
     name: known_options[name].default
-    for name in recipes.without_defaults(check.values_of(flags))
+    for name in debug_options.without_defaults(check.values_of(flags))
     if not name.startswith(environment.NOT_OF_THE_STEP)
   }
 
