@@ -190,21 +190,30 @@ def _string(data: bytes, keep: list[object]) -> ctypes.Structure:
 
 @functools.cache
 def _extension() -> Any:
-  path = plugin_path()
-  if path is None:
-    raise errors.UnsupportedError(NO_PLUGIN)
-  plugin = ctypes.CDLL(str(path))
-  plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
-  address = plugin.GetPjrtApi().contents.extension_start
+  address = plugin_api(_Api).extension_start
   while address:
     extension = _Extension.from_address(address)
     if extension.type == _EXTENSION_TYPE:
       return extension
     address = extension.next
   raise errors.UnsupportedError(
-    f"{path} does not let programs add HLO passes; it needs jaxlib 0.10.2 or"
-    " newer."
+    f"{plugin_path()} does not let programs add HLO passes; it needs jaxlib"
+    " 0.10.2 or newer."
   )
+
+
+def plugin_api(layout: type[ctypes.Structure]) -> Any:
+  """The PJRT C API of the CUDA plugin, with the fields of `layout`.
+
+  Raises:
+    UnsupportedError: no plugin is installed.
+  """
+  path = plugin_path()
+  if path is None:
+    raise errors.UnsupportedError(NO_PLUGIN)
+  plugin = ctypes.CDLL(str(path))
+  plugin.GetPjrtApi.restype = ctypes.POINTER(layout)
+  return plugin.GetPjrtApi().contents
 
 
 def keeps_donation() -> bool:

@@ -216,16 +216,11 @@ def _function(index: int):
 
 @functools.cache
 def _api() -> Any:
-  path = registry.plugin_path()
-  if path is None:
-    raise errors.UnsupportedError(registry.NO_PLUGIN)
-  plugin = ctypes.CDLL(str(path))
-  plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
-  api = plugin.GetPjrtApi().contents
+  api = registry.plugin_api(_Api)
   if api.major_version != _MAJOR_VERSION:
     raise errors.UnsupportedError(
-      f"{path} has version {api.major_version} of the PJRT C API; this"
-      f" lagom_xla supports version {_MAJOR_VERSION}."
+      f"{registry.plugin_path()} has version {api.major_version} of the PJRT C"
+      f" API; this lagom_xla supports version {_MAJOR_VERSION}."
     )
   return api
 
