@@ -74,6 +74,16 @@ class Scenario:
   scattered_reads: float = 1.0
   unmeasured: float = 1.0
 
+  def of_collective(
+    self, key: collective_lib.TuningKey, *, is_measured: bool
+  ) -> float:
+    """The factor on the time of a key's collectives with NCCL's choice."""
+    if is_measured:
+      return self.measured_collectives
+    if is_small(key):
+      return self.small_collectives
+    return self.between_nodes if key.num_nodes > 1 else self.within_nodes
+
 
 AS_PREDICTED = Scenario()
 SURE = Scenario(
@@ -157,19 +167,12 @@ class Prices:
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
     """Cost alone of a collective to which no NCCL setting applies."""
-    cost, scenario, measured = predicted, self._scenario, self._measured
+    cost, measured = predicted, self._measured
     is_measured = False
     if measured is not None and key in measured.routed:
       cost = measured.collective(key, predicted)
       is_measured = measured.knows_collective(key)
-    if is_small(key) and not is_measured:
-      factor = scenario.small_collectives
-    elif is_measured:
-      factor = scenario.measured_collectives
-    elif key.num_nodes > 1:
-      factor = scenario.between_nodes
-    else:
-      factor = scenario.within_nodes
+    factor = self._scenario.of_collective(key, is_measured=is_measured)
     return _scaled(cost, factor)
 
   def _collective_in_scenario(
@@ -181,11 +184,7 @@ class Prices:
     )
     cost = predict(key, setting)
     if is_small(key) and not is_measured:
-      if not scenario.small_collectives:
-        return collective_lib.CollectiveCost(
-          time_us=0.0, num_channels=0, memory_gbps=0.0
-        )
-      return cost.lasting(cost.time_us * scenario.small_collectives)
+      return _scaled(cost, scenario.small_collectives)
     default = collective_lib.default_setting(key, self._cluster)
     time_us = cost.time_us
     if scenario.few_channels != 1 and settings.has_few_channels(
@@ -205,12 +204,7 @@ class Prices:
       time_us = max(time_us, own.time_us) * other
       if _moved(own) > _moved(cost):
         cost = own
-    if is_measured:
-      time_us *= scenario.measured_collectives
-    elif key.num_nodes > 1:
-      time_us *= scenario.between_nodes
-    else:
-      time_us *= scenario.within_nodes
+    time_us *= scenario.of_collective(key, is_measured=is_measured)
     return cost if time_us == cost.time_us else cost.lasting(time_us)
 
   def _in_own_kernel(
