@@ -11,7 +11,7 @@ a profile.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
 
@@ -269,14 +269,15 @@ class Step:
           yield instruction, call
 
   @functools.cached_property
+  def keyed(self) -> Sequence[tuple[Key, collectives_lib.Collective]]:
+    """The collectives, each with its key."""
+    return [(self.key_of[c.name], c) for c in self.analysis.collectives]
+
+  @functools.cached_property
   def routes(self) -> Mapping[Key, routes_lib.Route]:
     """Keys whose collectives leave NCCL before it asks a tuner."""
     return routes_lib.of_step(
-      [
-        (self.key_of[c.name], c)
-        for c in self.analysis.collectives
-        if c.name not in self.own_kernels
-      ],
+      [pair for pair in self.keyed if pair[1].name not in self.own_kernels],
       self.cluster,
       self.asked,
       self.max_channels,

@@ -261,11 +261,10 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
 
 def route_notes(step: step_lib.Step) -> Iterator[str]:
   """Notes on collectives that NCCL settings do not affect."""
-  found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
   if told := in_words.run_otherwise(routed):
     yield f"NCCL settings do not affect {told}."
-  if found and collective_routes.registers_buffers():
+  if step.keyed and collective_routes.registers_buffers():
     yield f"Times do not include the gain of {collective_routes.REGISTERED}."
   if step.unmeasured:
     sure_us = step.under(scenario.SURE).timeline(step.default).step_time_us
@@ -275,7 +274,7 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
       f" {in_words.ms(sure_us)} ms: the ranges reach up to that."
     )
   asked = step.asked
-  is_marked = any(c.memory == "symmetric" for _, c in found)
+  is_marked = any(c.memory == "symmetric" for c in step.analysis.collectives)
   if not (asked.symmetric or is_marked):
     return
   version = in_words.version(asked.nccl_version)
@@ -285,7 +284,7 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
       f" {in_words.version(routes.LEAST_NCCL)} or newer."
     )
     return
-  if window_bytes := routes.window_bytes(found, asked):
+  if window_bytes := routes.window_bytes(step.keyed, asked):
     yield (
       f"Symmetric buffers are costed for NCCL {version}. They lie outside"
       f" JAX's pool and take at least {in_words.gigabytes(window_bytes)}: set"
@@ -490,14 +489,14 @@ def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
   is_known = collective_routes.installed_nccl() is not None
   is_there = debug_options.find(name) is not None
   if is_there and not (is_known or step.asked.symmetric):
-    found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
     asked = evaluation.asked({name: True})
+    least_bytes = routes.window_bytes(step.keyed, asked)
     yield (
       name,
       "no NCCL is installed here",
       "not counting copies of arguments, with NCCL"
       f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
-      f" {in_words.gigabytes(routes.window_bytes(found, asked))} outside JAX's"
+      f" {in_words.gigabytes(least_bytes)} outside JAX's"
       " pool. To have it tried, install the job's NCCL beside JAX: pip install"
       " nvidia-nccl-cu13==VERSION",
     )
