@@ -113,6 +113,12 @@ def changes_refs(lowered: jax.stages.Lowered) -> bool:
   return lowered._lowering.compile_args.get("mut") is not None
 
 
+def digest_of(lowered: jax.stages.Lowered) -> str:
+  """A digest that is equal for signatures with the same program for XLA."""
+  module: Any = lowered.compiler_ir("stablehlo")
+  return digest(module)
+
+
 def digest(module: ir.Module) -> str:
   """A hash of a module without its source locations."""
   return hashlib.sha256(_text(module).encode()).hexdigest()

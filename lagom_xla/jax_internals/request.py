@@ -227,8 +227,7 @@ def handed_for_any(jit: Mapping[str, Any] | None = None) -> Handed:
 
 def handed_by(request: Request) -> Handed:
   """JAX's inputs in a request without options of ours."""
-  options = xla_client.CompileOptions.ParseFromString(request.options)
-  options.env_option_overrides = list(request.overrides)
+  options = _options_of(request)
   return _as_data(options, {})
 
 
@@ -291,8 +290,7 @@ def has_started() -> bool:
 
 def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
   """Compiles a request, for compile-only devices or this process's CPUs."""
-  options = xla_client.CompileOptions.ParseFromString(request.options)
-  options.env_option_overrides = list(request.overrides)
+  options = _options_of(request)
   by_id = {device.id: device for device in devices}
   chosen = tuple(by_id[device_id] for device_id in request.device_ids)
   client = devices[0].client
@@ -305,12 +303,17 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
 
 def options_for_partitioned(request: Request) -> bytes:
   """A serialized CompileOptionsProto for the program of one device."""
-  options = xla_client.CompileOptions.ParseFromString(request.options)
-  options.env_option_overrides = list(request.overrides)
+  options = _options_of(request)
   build_options = options.executable_build_options
   build_options.use_spmd_partitioning = False
   build_options.use_shardy_partitioner = False
   return options.SerializeAsString()
+
+
+def _options_of(request: Request) -> Any:
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  options.env_option_overrides = list(request.overrides)
+  return options
 
 
 def _request(

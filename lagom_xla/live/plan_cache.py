@@ -148,14 +148,13 @@ def key(lowered: Any, machine: str) -> str:
   Includes the settings of XLA and NCCL in this process's environment.
   """
   step = nnx_step.lowered_inside(lowered)
-  program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
   handed = request_lib.handed_for(step)
   # By name, because the package's `__init__` imports modules above this one.
   package = importlib.import_module(__name__.partition(".")[0])
   parts = (
     _FORMAT,
-    lowerings.digest(program),
+    lowerings.digest_of(step),
     sorted(handed.jit.items()),
     sorted(environment.of_compile(handed).jax.items()),
     machine,

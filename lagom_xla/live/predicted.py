@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 import pathlib
-from typing import Any
 
 import jax
 
@@ -95,7 +94,7 @@ class Chooser:
         members=members,
       )
     if self._plan is None:
-      self._plans[_digest(lowered)] = chosen.plan
+      self._plans[lowerings.digest_of(lowered)] = chosen.plan
       if chosen.tuning is not None:
         self._tunings.append(chosen.tuning)
       return chosen.compiled
@@ -167,7 +166,7 @@ class Chooser:
       plan = plan_lib.from_dict(raw, where="Process 0")
       return _with_plan(plan, self._target(lowered))
     target = self._target(lowered)
-    plan, tuning = self._plans.get(_digest(lowered)), None
+    plan, tuning = self._plans.get(lowerings.digest_of(lowered)), None
     is_on_gpus = jax.default_backend() == "gpu"
     is_job = is_on_gpus and len(job.members) > 1
     if plan is None:
@@ -250,9 +249,3 @@ def _chosen(
   compiled = gpu.executable(compilation, target)
   assert compilation is not None
   return _Chosen(compiled, compilation.module, plan, tuning)
-
-
-def _digest(lowered: jax.stages.Lowered) -> str:
-  """A digest that is equal for signatures with the same program for XLA."""
-  module: Any = lowered.compiler_ir("stablehlo")
-  return lowerings.digest(module)
