@@ -96,6 +96,11 @@ def depends(
   return known
 
 
+def bits_of(operation: ir.Operation, known: Mapping[ir.Value, int]) -> int:
+  """The bits of an operation's results, as `depends` found them."""
+  return known.get(operation.results[0], 0) if len(operation.results) else 0
+
+
 def defining_operation(value: ir.Value) -> ir.Operation | None:
   """The operation that defines a value; None for a block's argument."""
   owner = value.owner

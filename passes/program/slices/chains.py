@@ -224,10 +224,7 @@ class _Flow:
         self._after_product.add(i)
     # Bits of the collectives and products that each operation is or needs.
     needs = mlir.depends(self.operations, marked)
-    self._needs = [
-      needs.get(operation.results[0], 0) if len(operation.results) else 0
-      for operation in self.operations
-    ]
+    self._needs = [mlir.bits_of(op, needs) for op in self.operations]
 
   def forward(self, opening: int, cut: Cut) -> _Reached:
     """Follows a chain from a collective on to products and closings.

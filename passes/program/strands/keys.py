@@ -105,7 +105,7 @@ def _in_body(operations: Sequence[ir.Operation], body: ir.Block) -> _Strands:
     if argument != returned[number] and not _is_counter(argument)
   }
   known = mlir.depends(operations, changing)
-  met = [_bits(known, operation) for operation in operations]
+  met = [mlir.bits_of(operation, known) for operation in operations]
   # Masks of carries; carries that are combined, or become each other, are one
   # source.
   sources: list[int] = []
@@ -148,7 +148,7 @@ def _with_recomputed(
       if not (value in inside or value in changing or _is_counter(value)):
         unchanged.setdefault(value, 1 << len(unchanged))
   known = mlir.depends(operations, unchanged)
-  used = [_bits(known, operation) for operation in operations]
+  used = [mlir.bits_of(operation, known) for operation in operations]
   users: dict[int, int] = {}
   for mask, strand in zip(used, strands, strict=True):
     if strand is not None:
@@ -175,7 +175,7 @@ def _by_slices(operations: Sequence[ir.Operation]) -> _Strands:
       places = places_of.setdefault(operation.operands[0], {})
       places[place] = places.get(place, 0) | bit
   known = mlir.depends(operations, cut_out)
-  depends = [_bits(known, operation) for operation in operations]
+  depends = [mlir.bits_of(operation, known) for operation in operations]
   products = [
     (mask, num)
     for operation, mask in zip(operations, depends, strict=True)
@@ -229,10 +229,6 @@ def _is_counter(value: ir.Value) -> bool:
     and shape.rank == 0
     and isinstance(shape.element_type, ir.IntegerType)
   )
-
-
-def _bits(known: Mapping[ir.Value, int], operation: ir.Operation) -> int:
-  return known.get(operation.results[0], 0) if len(operation.results) else 0
 
 
 def _union(masks: Iterable[int]) -> int:
