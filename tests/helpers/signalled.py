@@ -214,11 +214,16 @@ def _train(
   if state != JIT:
     step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
   x = _sharded()
+  total_of = jax.jit(jnp.sum).lower(x).compile()
   proposed_by = functools.partial(live_step.proposed_by, waits_for="traces")
   with (live_job.joined if is_job else proposed_by)(proposer):
-    while True:
-      # Python aborts if it ends while XLA's threads call back into it.
-      x = step(x).block_until_ready()
+    try:
+      while True:
+        x = step(x).block_until_ready()
+    finally:
+      # Python aborts if it ends while XLA's threads call back into it, under
+      # jit as well. XLA runs collectives in order, so this one ends last.
+      total_of(x).block_until_ready()
 
 
 def _is_there(

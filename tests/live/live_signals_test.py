@@ -60,7 +60,7 @@ def test_a_signal_ends_a_tuned_program_as_under_jit(
   state, number, under_jit, programs, tmp_path
 ):
   ended = programs.met(state, number, tmp_path)
-  assert ended.statuses == [-number]
+  assert ended.statuses == [-number], ended.errors
   raised = _raised(under_jit.errors) if number == signal.SIGINT else []
   assert _raised(ended.errors) == raised, ended.errors
   # A search that is not killed runs to its end and exits with 0. The process
