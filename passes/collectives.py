@@ -346,12 +346,12 @@ def _started(
   is_sync = config.get("is_sync") or is_awaited_at_once
   is_async = dependencies.is_start(start) and not is_sync
   form: Form = "async" if is_async else "sync"
-  found: list[Collective] = []
+  started: list[Collective] = []
   for home, operation in inside:
     kind = kind_of(operation)
     assert kind is not None
-    given, taken = arrays(home, operation, kind)
-    found.append(
+    operands, result = arrays(home, operation, kind)
+    started.append(
       Collective(
         name=f"{start.name}/{operation.name}" if inside[1:] else start.name,
         kind=kind,
@@ -359,11 +359,11 @@ def _started(
         computation=computation.name,
         start_id=start.id,
         done_id=done.id if done is not None else None,
-        num_operands=len(given),
-        operand_bytes=sum(map(hlo.shape_bytes, given)),
-        result_bytes=hlo.shape_bytes(taken),
-        array_bytes=_array_bytes(kind, given, taken),
-        element_type=hlo.element_type(given[0]) if given else "",
+        num_operands=len(operands),
+        operand_bytes=sum(map(hlo.shape_bytes, operands)),
+        result_bytes=hlo.shape_bytes(result),
+        array_bytes=_array_bytes(kind, operands, result),
+        element_type=hlo.element_type(operands[0]) if operands else "",
         groups=replica_groups.of(operation, num_devices, module.num_replicas),
         pairs=replica_groups.pairs_of(
           operation, num_devices, module.num_replicas
@@ -373,7 +373,7 @@ def _started(
         reduction=_reduction(module, operation),
         xla_strategy=_xla_strategy(module, start, operation),
         memory=_memory(module, start, operation),
-        num_elements=sum(map(hlo.num_elements, given)),
+        num_elements=sum(map(hlo.num_elements, operands)),
         num_updates=_num_updates(home, operation),
         stream=SYNC
         if form == "sync"
@@ -385,12 +385,12 @@ def _started(
   is_group = start.opcode == "async-start" and (
     start.called_computation_ids[0] in module.wrapped
   )
-  for one in found:
-    if is_group and found[1:]:
-      alike = [o for o in found if _taken_by(o) == _taken_by(one)]
+  for each in started:
+    if is_group and started[1:]:
+      alike = [o for o in started if _taken_by(o) == _taken_by(each)]
       grouped = tuple(n for other in alike for n in other.array_bytes)
-      one = dataclasses.replace(one, grouped_bytes=grouped)
-    yield one
+      each = dataclasses.replace(each, grouped_bytes=grouped)
+    yield each
 
 
 def _reduction(module: hlo.Module, operation: hlo.Instruction) -> str:

@@ -76,34 +76,34 @@ _SLICES = frozenset(["dynamic-slice", "slice", "gather"])
 _REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 
 
-def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
+def _needed_of_fusion(fused: hlo.Computation) -> dict[int, int]:
   """Elements of each value in a fusion that its results depend on, by id.
 
   A fusion computes only those: it computes only the needed slice of a value,
   and neither reads nor writes an array updated in place outside of the update.
   """
   in_place = {update.id for update in _updated_in_place(fused)}
-  wanted = dict.fromkeys(fused.by_id, 0)
-  wanted[fused.root.id] = hlo.num_elements(fused.root.shape)
+  needed = dict.fromkeys(fused.by_id, 0)
+  needed[fused.root.id] = hlo.num_elements(fused.root.shape)
   for user in reversed(fused.instructions):  # Each after all of its users.
-    of_user = wanted[user.id]
-    if not of_user:
+    needed_of_user = needed[user.id]
+    if not needed_of_user:
       continue
     for index, operand in enumerate(fused.operands(user)):
-      whole = hlo.num_elements(operand.shape)
+      size = hlo.num_elements(operand.shape)
       if user.id in in_place and index == 0:
         continue
       if user.opcode in _SLICES and index == 0:
-        passed = of_user
+        passed = needed_of_user
       elif user.opcode in _REDUCTIONS:
         results = max(hlo.num_elements(user.shape), 1)
-        passed = math.ceil(of_user * whole / results)
+        passed = math.ceil(needed_of_user * size / results)
       elif user.opcode in matrix_products.MULTIPLYING or user.opcode == "tuple":
-        passed = whole
+        passed = size
       else:
-        passed = min(of_user, whole)
-      wanted[operand.id] = min(wanted[operand.id] + passed, whole)
-  return wanted
+        passed = min(needed_of_user, size)
+      needed[operand.id] = min(needed[operand.id] + passed, size)
+  return needed
 
 
 def _column_reductions(
@@ -445,12 +445,12 @@ def of_instruction(
   written_bytes = sum(map(hlo.shape_bytes, written))
   fused = _fused(module, instruction)
   if fused:
-    wanted = _wanted_of_fusion(fused)
+    needed = _needed_of_fusion(fused)
     home, parts = fused, fused.instructions
     read_bytes = sum(
       math.ceil(
         hlo.shape_bytes(i.shape)
-        * wanted[i.id]
+        * needed[i.id]
         / max(hlo.num_elements(i.shape), 1)
       )
       for i in fused.parameters
@@ -458,8 +458,8 @@ def of_instruction(
     num_threads = threads_of_fusion(fused, instruction.fusion_kind)
   else:
     operands = computation.operands(instruction)
-    wanted = {o.id: hlo.num_elements(o.shape) for o in operands}
-    wanted[instruction.id] = hlo.num_elements(instruction.shape)
+    needed = {o.id: hlo.num_elements(o.shape) for o in operands}
+    needed[instruction.id] = hlo.num_elements(instruction.shape)
     home, parts = computation, (instruction,)
     read_bytes = sum(hlo.shape_bytes(o.shape) for o in operands)
     if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
@@ -471,7 +471,7 @@ def of_instruction(
       # A reduction does one operation per element of its operand.
       is_reduction = part.opcode in _REDUCTIONS
       counted = part.operand_ids[0] if is_reduction else part.id
-      num_element_operations += wanted[counted]
+      num_element_operations += needed[counted]
   columns = _column_reductions(home, parts)
   if has_product:
     pattern = "elementwise"  # A product transposes its tiles in shared memory.
@@ -493,7 +493,7 @@ def of_instruction(
     scatter=next(
       (_scatter(module, home, i) for i in parts if i.opcode == "scatter"), None
     ),
-    scattered=tuple(_scattered(fused, wanted))
+    scattered=tuple(_scattered(fused, needed))
     if fused and instruction.fusion_kind == "kLoop" and pattern == "transpose"
     else (),
   )

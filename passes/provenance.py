@@ -223,9 +223,9 @@ class Arrays:
     """Result -> the argument whose new value it is."""
     module, results = self._module, self._flow.results
     shapes = array_flow.leaves(module.entry.root.shape)
-    found: dict[int, int] = {}
+    argument_of: dict[int, int] = {}
     if len(shapes) != len(results):
-      return found
+      return argument_of
     is_donated = {
       tuple(entry.output_shape_index): entry.parameter_number
       for entry in module.proto.input_output_alias.entries
@@ -234,27 +234,27 @@ class Arrays:
     if len(self._flow.arguments) == len(self._shapes):
       for index, number in is_donated.items():
         if len(index) < 2 and number < len(self._shapes):
-          found[index[0] if index else 0] = number
-    left = self._all & ~sum({1 << bit for bit in found.values()})
+          argument_of[index[0] if index else 0] = number
+    unmatched = self._all & ~sum({1 << bit for bit in argument_of.values()})
     # New state copies old state. Optimizer state copies only its own, so the
     # results that copy the fewest arguments come first.
-    others = [i for i in range(len(results)) if i not in found]
+    results_left = [i for i in range(len(results)) if i not in argument_of]
     for result in sorted(
-      others, key=lambda i: self._copies[results[i]].bit_count()
+      results_left, key=lambda i: self._copies[results[i]].bit_count()
     ):
-      for bit in _bits(self._copies[results[result]] & left):
+      for bit in _bits(self._copies[results[result]] & unmatched):
         if _is_alike(self._shapes[bit], shapes[result]):
-          found[result] = bit
-          left &= ~(1 << bit)
+          argument_of[result] = bit
+          unmatched &= ~(1 << bit)
           break
-    if not found and self._differentiates:  # It returns gradients.
+    if not argument_of and self._differentiates:  # It returns gradients.
       for result, shape in enumerate(shapes):
-        for bit in _bits(left):
+        for bit in _bits(unmatched):
           if _is_alike(self._shapes[bit], shape):
-            found[result] = bit
-            left &= ~(1 << bit)
+            argument_of[result] = bit
+            unmatched &= ~(1 << bit)
             break
-    return found
+    return argument_of
 
   @property
   def _differentiates(self) -> bool:

@@ -148,38 +148,38 @@ def _parse_row(number: int, line: str) -> Row | str | None:
     The row, or its problem in words; None if there is no row, or one of no
     bytes.
   """
-  found = _ROW.search(_TAG.sub(" ", line))
-  if found is None:
+  match = _ROW.search(_TAG.sub(" ", line))
+  if match is None:
     return None
-  num_bytes, rest = int(found[1]), found[3].split()
+  num_bytes, cells = int(match[1]), match[3].split()
   reduction, root = "", None
-  if rest[0].isalpha():
-    reduction, *rest = rest
-  if len(rest) > _LEAST_COLUMNS and len(rest) % 2:
-    first, *rest = rest
+  if cells[0].isalpha():
+    reduction, *cells = cells
+  if len(cells) > _LEAST_COLUMNS and len(cells) % 2:
+    first, *cells = cells
     root = int(first) if re.fullmatch(r"-?\d+", first) else None
-  if len(rest) == 8 and rest[0] == "N/A":
-    rest = rest[4:]  # Only in place.
-  if len(rest) not in _NUM_COLUMNS or not all(map(_is_number, rest[:3])):
+  if len(cells) == 8 and cells[0] == "N/A":
+    cells = cells[4:]  # Only in place.
+  if len(cells) not in _NUM_COLUMNS or not all(map(_is_number, cells[:3])):
     return "is cut off: a row ends in time, algbw, busbw and errors"
   if not num_bytes:
     return None
-  time_us, algorithm_gbps, bus_gbps = map(float, rest[:3])
+  time_us, algorithm_gbps, bus_gbps = map(float, cells[:3])
   off_gbps = abs(num_bytes / (1e3 * time_us) - algorithm_gbps) if time_us else 0
   most_off_gbps = _ROUNDING + _ROW_TOLERANCE * algorithm_gbps
   if not time_us > 0 or off_gbps > most_off_gbps:
-    return f"is damaged: {num_bytes} B in {rest[0]} us is not {rest[1]} GB/s"
+    return f"is damaged: {num_bytes} B in {cells[0]} us is not {cells[1]} GB/s"
   return Row(
     line=number,
     num_bytes=num_bytes,
     time_us=time_us,
     gbps=algorithm_gbps,
     bus_gbps=bus_gbps,
-    num_wrong=_num_wrong(rest[3:4]),
-    element_type=found[2],
+    num_wrong=_num_wrong(cells[3:4]),
+    element_type=match[2],
     reduction=reduction,
     root=root,
-    checked=(_is_number("".join(rest[3:4])), _is_number("".join(rest[7:8]))),
+    checked=(_is_number("".join(cells[3:4])), _is_number("".join(cells[7:8]))),
   )
 
 

@@ -221,30 +221,30 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
 
   They must be all ranks of the cluster, or all of a node.
   """
-  whole = (cluster.num_devices, cluster.num_nodes)
-  node = (cluster.gpus_per_node, 1)
+  cluster_counts = (cluster.num_devices, cluster.num_nodes)
+  node_counts = (cluster.gpus_per_node, 1)
   if run.ranks:
-    found = (len(run.ranks), len(set(run.ranks.values())))
-    if found in (whole, node):
-      if not _fits(run, found[0]):
-        expected = log.bus_share(run.program, found[0])
+    counts = (len(run.ranks), len(set(run.ranks.values())))
+    if counts in (cluster_counts, node_counts):
+      if not _fits(run, counts[0]):
+        expected = log.bus_share(run.program, counts[0])
         raise errors.CalibrationError(
           f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over"
-          f" time, but {run.program}_perf on {found[0]} ranks prints"
+          f" time, but {run.program}_perf on {counts[0]} ranks prints"
           f" {expected:.3f}; the log is of another program or of fewer ranks"
         )
-      return found
-    gave = _ranks_on(*found, "rank", "host")
-    if found[0] == 1:
+      return counts
+    gave = _ranks_on(*counts, "rank", "host")
+    if counts[0] == 1:
       gave += " (build nccl-tests with MPI=1 for several)"
   else:
-    for num_ranks, num_nodes in (whole, node):
+    for num_ranks, num_nodes in (cluster_counts, node_counts):
       if _fits(run, num_ranks):
         return num_ranks, num_nodes
     gave = f"ranks whose bus bandwidth is {_share(run):.3f} of bytes over time"
   raise errors.CalibrationError(
     f"{run.where}: has {gave}, but {cluster.name} has"
-    f" {_ranks_on(*whole, 'GPU', 'node')}; name the"
+    f" {_ranks_on(*cluster_counts, 'GPU', 'node')}; name the"
     " cluster that it ran on with --cluster"
   )
 

@@ -67,19 +67,19 @@ def _differences(
   config: config_lib.XlaConfig, other: config_lib.XlaConfig
 ) -> list[str]:
   """The differences between two configs."""
-  found = [
+  differences = [
     f"{name.removeprefix(_PREFIX)}={_value(name, str(value))}"
     for name, value in config.options.items()
     if other.options.get(name) != value
   ]
-  found += [
+  differences += [
     f"without {name.removeprefix(_PREFIX)}"
     for name in other.options
     if name not in config.options
   ]
   if config.program != other.program:
-    found.append(rewriting.in_words(config.program))
-  for what, part, before in (
+    differences.append(rewriting.in_words(config.program))
+  for title, part, before in (
     ("combine groups", config.combine_groups, other.combine_groups),
     (
       "costs for the scheduler",
@@ -88,12 +88,12 @@ def _differences(
     ),
   ):
     if part != before:
-      found.append(f"XLA's {what}" if part is None else f"our {what}")
+      differences.append(f"XLA's {title}" if part is None else f"our {title}")
   if config.orders != other.orders:
-    found.append(
+    differences.append(
       orders_lib.in_words(config.orders) if config.orders else "XLA's order"
     )
-  return found
+  return differences
 
 
 def _value(name: str, value: str) -> str:

@@ -484,30 +484,30 @@ def _there_or_here(
   stage: registry.Stage | None,
   asked: _Asked,
   of_worker: Callable[[job_lib.Result], _T],
-  here: Callable[[], _T],
+  compile_here: Callable[[], _T],
 ) -> Pending[_T]:
   """Starts a compile in a worker, or in this process if there is none.
 
   It ends at a stage, None for the end. `of_worker` converts a worker's result,
-  and `here` compiles the same in this process.
+  and `compile_here` compiles the same in this process.
   """
   pool = asked.lowered.workers
   if pool is None or not pool.is_usable:
-    return Pending(result=here)
+    return Pending(result=compile_here)
   job = _job(stage, asked)
   if job is None:
-    return Pending(result=here)
+    return Pending(result=compile_here)
   future = pool.submit(job)
 
   def result() -> _T:
     try:
       with _on_failure(asked):
-        found = future.result()
+        outcome = future.result()
     except errors.WorkerError:
-      found = None
+      outcome = None
     finally:
       pool.forget(job)
-    return here() if found is None else of_worker(found)
+    return compile_here() if outcome is None else of_worker(outcome)
 
   return Pending(result=result, drop=lambda: pool.drop(job))
 

@@ -327,8 +327,8 @@ def _from_python(
 
 
 def _lowered(
-  found: _StepFunction,
-  given: Sequence[jax.Device],
+  function: _StepFunction,
+  step_devices: Sequence[jax.Device],
   devices: Sequence[jax.Device],
   cluster: cluster_lib.Cluster,
 ) -> target_lib.Target:
@@ -337,14 +337,14 @@ def _lowered(
   A step sharded over CPUs, one per GPU, such as by a mesh made at import, is
   lowered for GPUs without devices: to HLO, which XLA partitions.
   """
-  with found.step(given) as step:
+  with function.step(step_devices) as step:
     with shapes.asked() as names:
       lowered = nnx_step.lowered_inside(step.lower())
     client = lowerings.client_of(lowered)
     num_devices = target_lib.num_devices(lowered)
     if client is devices[0].client:
       return target_lib.of_step(
-        lowered, cluster, name=found.text, names=tuple(names)
+        lowered, cluster, name=function.text, names=tuple(names)
       )
     if step.trace and num_devices == cluster.num_devices:
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))
@@ -355,21 +355,21 @@ def _lowered(
       return target_lib.of_module(
         module,
         cluster,
-        name=found.text,
+        name=function.text,
         jit_options=request_lib.jit_options(lowered),
       )
-  what = (
-    f"{found.text} has arguments that are not on the devices of {cluster.name}:"
-    " shard them over the `devices` that the function gets"
+  problem = (
+    f"{function.text} has arguments that are not on the devices of"
+    f" {cluster.name}: shard them over the `devices` that the function gets"
   )
   if num_devices not in (1, cluster.num_devices):
-    what += (
+    problem += (
       f"; they span {num_devices:,} devices, but a mesh made at import must"
       f" span all {cluster.num_devices:,} of jax.devices()"
     )
   if not step.trace:
-    what += "; pass them to jax.pmap with devices=devices"
-  raise errors.TargetError(f"{what}.")
+    problem += "; pass them to jax.pmap with devices=devices"
+  raise errors.TargetError(f"{problem}.")
 
 
 def _on_cpus(

@@ -405,15 +405,15 @@ def of_module(
     TargetError: it was not optimized for GPUs.
   """
   if unoptimized.partitioner(module) is None:
-    wanted, what = collectives.num_devices(module), "was partitioned for"
+    count, how = collectives.num_devices(module), "was partitioned for"
   else:
-    wanted, what = unoptimized.num_devices(module), "is sharded over"
-  wanted = module.num_partitions or wanted
-  if wanted is not None and wanted != cluster.num_devices:
+    count, how = unoptimized.num_devices(module), "is sharded over"
+  count = module.num_partitions or count
+  if count is not None and count != cluster.num_devices:
     raise errors.CompileError(
-      f"{module.name} {what} {wanted} device{'s' * (wanted != 1)}, but"
+      f"{module.name} {how} {count} device{'s' * (count != 1)}, but"
       f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
-      f" {wanted}."
+      f" {count}."
     )
   if module.is_scheduled:
     _check_is_gpu(module)

@@ -162,9 +162,9 @@ def of_step(
     by_key.setdefault(key, []).append(route)
   chosen = {}
   for key, routes in by_key.items():
-    taken = [route for route in routes if route is not None]
-    if len(taken) == len(routes):
-      chosen[key] = max(taken, key=lambda route: route.cost.time_us)
+    own_routes = [route for route in routes if route is not None]
+    if len(own_routes) == len(routes):
+      chosen[key] = max(own_routes, key=lambda route: route.cost.time_us)
   return chosen
 
 

@@ -396,16 +396,16 @@ class Step:
     predict = prices.collective
     lone: dict[bool, dict[tuple[str, ...], tuple[float, float]]] = {}
     own = setting.algorithm.startswith("nvls"), _task(collective)
-    for one in self.analysis.started_by[collective.start_id]:
-      key, task = self.key_of[one.name], _task(one)
+    for member in self.analysis.started_by[collective.start_id]:
+      key, task = self.key_of[member.name], _task(member)
       chosen = setting if task == own[1] else self.default[key]
-      whole = dataclasses.replace(key, num_bytes=sum(one.grouped_bytes))
+      whole = dataclasses.replace(key, num_bytes=sum(member.grouped_bytes))
       least = dataclasses.replace(key, num_bytes=1)
       times = predict(whole, chosen).time_us, predict(least, chosen).time_us
       lone.setdefault(chosen.algorithm.startswith("nvls"), {})[task] = times
-    beside = lone[own[0]]
-    whole_us, latency_us = beside[own[1]]
-    latencies_us = [latency for _, latency in beside.values()]
+    concurrent = lone[own[0]]
+    whole_us, latency_us = concurrent[own[1]]
+    latencies_us = [latency for _, latency in concurrent.values()]
     saved_us = latency_us * (1 - max(latencies_us) / sum(latencies_us))
     key = self.key_of[collective.name]
     share = key.num_bytes / max(sum(collective.grouped_bytes), 1)

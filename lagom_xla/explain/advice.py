@@ -327,21 +327,23 @@ class _Changes:
     some = self._found.made_by_partitioner()
     if self._found.lost_us(some) < _LEAST * self._found.step_us:
       return
-    us, told, after = before_us, [], self._found
-    for pin_all, what, name in (
+    us, changes, after = before_us, [], self._found
+    for pin_all, pinned, name in (
       (pins_lib.pin_activations, "the input of each layer", "x"),
       (pins_lib.pin_products, "the matmul", "y"),
     ):
       changed, pins = pin_all(program, self._data)
       step = self._step(changed) if pins else None
-      found = step and _Found(step)
-      if not found or found.step_us > (1 - _LEAST) * us:
+      with_pins = step and _Found(step)
+      if not with_pins or with_pins.step_us > (1 - _LEAST) * us:
         continue
-      us, program, after = found.step_us, changed, found
+      us, program, after = with_pins.step_us, changed, with_pins
       (pin, *_) = pins
       at = f" at {pin.place}" if pin.place else ""
-      told.append(f"{what}{at}, {pin.shape}: {_constraint(name, pin.spec)}")
-    if not told:
+      changes.append(
+        f"{pinned}{at}, {pin.shape}: {_constraint(name, pin.spec)}"
+      )
+    if not changes:
       return
     # Collectives for tensor parallelism remain with pins.
     left = set(map(after.signature, after.made_by_partitioner()))
@@ -350,7 +352,7 @@ class _Changes:
       about="Activations",
       gain_us=before_us - us,
       sentence=(
-        f"{self._found.told(some)}. Pin {'; then '.join(told)}."
+        f"{self._found.told(some)}. Pin {'; then '.join(changes)}."
         f" {_takes(us, before_us)}"
       ),
     )
@@ -359,7 +361,7 @@ class _Changes:
     unused = pins_lib.axes_without_arrays(self._program)
     if not unused:
       return
-    wanted: dict[int, dict[int, Sequence[str]]] = {}
+    dims_of: dict[int, dict[int, Sequence[str]]] = {}
     spec = ""
     for number in self._data:
       axes = pins_lib.axes_of(self._program, number)
@@ -369,27 +371,27 @@ class _Changes:
         continue
       parts = self._parts(axes[dim]) * math.prod(unused.values())
       if sizes[dim] % parts == 0:
-        wanted[number] = {dim: (*axes[dim], *unused)}
-        spec = pins_lib.spec([()] * dim + [wanted[number][dim]])
+        dims_of[number] = {dim: (*axes[dim], *unused)}
+        spec = pins_lib.spec([()] * dim + [dims_of[number][dim]])
     named = in_words.some([f"'{axis}' ({n})" for axis, n in unused.items()])
     step_us = self._found.step_us
-    said = (
+    sentence = (
       f"no array is sharded over {named}, so GPUs along it repeat all work."
     )
     us = None
-    if wanted:
-      us = self._time_us(pins_lib.shard_batch(self._program, wanted))
+    if dims_of:
+      us = self._time_us(pins_lib.shard_batch(self._program, dims_of))
     if us is None:
       gain_us = step_us * (1 - 1 / math.prod(unused.values()))
-      said += " Shard the batch over it, too, or remove it from the mesh."
+      sentence += " Shard the batch over it, too, or remove it from the mesh."
     else:
       gain_us = step_us - us
-      said += (
+      sentence += (
         f" Shard the batch, and what is pinned like it, over it, too: {spec}."
         f" {_takes(us, step_us)}"
       )
     if gain_us >= _LEAST * step_us:
-      yield _Advice(about="Mesh axis", gain_us=gain_us, sentence=said)
+      yield _Advice(about="Mesh axis", gain_us=gain_us, sentence=sentence)
 
   def _parts(self, axes: Sequence[str]) -> int:
     sizes = pins_lib.axis_sizes(self._program)
@@ -457,22 +459,22 @@ class _Changes:
 
   def _tables(self) -> Iterator[explanation_lib.Advice]:
     """Advice on tables whose rows are sharded, but are only looked up."""
-    found, program = self._found, self._program
-    least_us = _LEAST * found.step_us
+    today, program = self._found, self._program
+    least_us = _LEAST * today.step_us
     tables: dict[str, str] = {}
-    for one in found.moving("parameter"):
-      if found.arrays.is_only_looked_up(one):
-        (array, *_) = found.arrays.moved(one)
-        key = found.step.key_of[one.name]
-        lone_us = found.step.cost_of(one, found.step.default[key]).time_us
-        if one.executions * lone_us >= least_us:
-          at = found.lines([one])
+    for gather in today.moving("parameter"):
+      if today.arrays.is_only_looked_up(gather):
+        (array, *_) = today.arrays.moved(gather)
+        key = today.step.key_of[gather.name]
+        lone_us = today.step.cost_of(gather, today.step.default[key]).time_us
+        if gather.executions * lone_us >= least_us:
+          at = today.lines([gather])
           what = (
-            f"{one.name} fully gathers {array.in_words} to look up rows"
+            f"{gather.name} fully gathers {array.in_words} to look up rows"
             f"{f' at {at}' if at else ''}"
           )
           tables.update(dict.fromkeys(array.names[:1], what))
-    if found.lost_us(found.made_by_partitioner()) >= least_us:
+    if today.lost_us(today.made_by_partitioner()) >= least_us:
       for number, at in pins_lib.looked_up(program).items():
         name = self._arguments[number].name
         tables.setdefault(
@@ -481,20 +483,20 @@ class _Changes:
           f"{f' at {at}' if at else ''}, and XLA adds up the results",
         )
     for name, what in tables.items():
-      wanted = self._by_columns([name])
-      if not wanted:
+      dims_of = self._by_columns([name])
+      if not dims_of:
         continue
-      us = self._time_us(pins_lib.shard_arguments(program, wanted))
-      if us is None or us > found.step_us - least_us:
+      us = self._time_us(pins_lib.shard_arguments(program, dims_of))
+      if us is None or us > today.step_us - least_us:
         continue
-      dims = next(iter(wanted.values()))
+      dims = next(iter(dims_of.values()))
       spec = pins_lib.spec([dims.get(dim, ()) for dim in range(max(dims) + 1)])
       yield _Advice(
         about="Embedding",
-        gain_us=found.step_us - us,
+        gain_us=today.step_us - us,
         sentence=(
           f"{what}. Shard its columns, {spec}, so that each GPU gets only rows"
-          f" that it needs. {_takes(us, found.step_us)}"
+          f" that it needs. {_takes(us, today.step_us)}"
         ),
       )
 

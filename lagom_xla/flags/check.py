@@ -388,16 +388,16 @@ def _misread(
 def _checked(
   text: str,
   flags: Sequence[syntax.Flag],
-  found: Mapping[int, Finding],
+  by_flag: Mapping[int, Finding],
   findings: Sequence[Finding],
   words: Sequence[mend.Word],
 ) -> Checked:
-  kept = []  # The flags, with the wrong ones left out or replaced.
+  suggested = []  # The flags, with the wrong ones left out or replaced.
   for i, flag in enumerate(flags):
-    if i not in found:
-      kept.append(str(flag))
-    elif found[i].kind not in _VOID:
-      kept.append(found[i].instead)
+    if i not in by_flag:
+      suggested.append(str(flag))
+    elif by_flag[i].kind not in _VOID:
+      suggested.append(by_flag[i].instead)
   # Opening a pipe would wait for a writer.
   is_fatal = _is_pipe(text.strip()) or any(f.kind == "crash" for f in findings)
   if not is_fatal:
@@ -407,8 +407,8 @@ def _checked(
     read, _ = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
     read = ()
-  suggestion = " ".join(dict.fromkeys(filter(None, kept)))
-  if any(finding.instead for finding in found.values()):
+  suggestion = " ".join(dict.fromkeys(filter(None, suggested)))
+  if any(finding.instead for finding in by_flag.values()):
     # What is written instead may have no effect either.
     suggestion = check(suggestion).suggestion
   variables = [w.written.partition("=") for w in words if w.is_variable]
@@ -582,27 +582,27 @@ def merge(
   """
   messages = []
   try:
-    flags, rest = syntax.parse(syntax.follow(environment))
+    flags, unread = syntax.parse(syntax.follow(environment))
   except (OSError, ValueError):
-    flags, rest = (), ""
+    flags, unread = (), ""
     if words := environment.strip():
       messages.append(f"{words} was left out: it is neither a flag nor a file.")
-  given = []
+  kept = []
   for reading in (readings := read_flags(flags)):
     finding = _explain(reading, readings)
     if finding is None or not finding.is_fatal:
-      given.append(reading)
+      kept.append(reading)
       continue
     messages.append(f"{finding.flag} was left out. {finding.text}")
     if finding.instead:
       messages[-1] += f" Write {finding.instead} instead."
-  if rest:
-    messages.append(f"XLA stops reading XLA_FLAGS at {rest.split()[0]}.")
+  if unread:
+    messages.append(f"XLA stops reading XLA_FLAGS at {unread.split()[0]}.")
   of_plan = xla_options.flags(options)
-  readings = (*given, *read_flags(of_plan.flags))
+  readings = (*kept, *read_flags(of_plan.flags))
   later_of = _superseded(readings)
   named: list[tuple[str, Source]] = [
-    (str(reading.flag), "environment" if i < len(given) else "plan")
+    (str(reading.flag), "environment" if i < len(kept) else "plan")
     for i, reading in enumerate(readings)
   ]
   entries = tuple(

@@ -270,27 +270,27 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
     )
   # Several log folders may have folders with the same time.
   times = sorted({f.parent.name for f in files}, reverse=True)
-  found: list[Session] = []
+  sessions: list[Session] = []
   unread: list[str] = []
   for time in times:
-    together = []
+    of_time = []
     for file in files:
       if file.parent.name != time:
         continue
       try:
-        together.append(_read_session(file, _session_name(file, path)))
+        of_time.append(_read_session(file, _session_name(file, path)))
       except errors.TraceError as error:
-        if not found:
+        if not sessions:
           raise
         unread.append(str(error))  # Presumably of another run.
-    if found:
-      together = [s for s in together if any(map(s.overlaps, found))]
+    if sessions:
+      of_time = [s for s in of_time if any(map(s.overlaps, sessions))]
     # Older sessions ended even earlier.
-    if not together and _TIME.fullmatch(time):
+    if not of_time and _TIME.fullmatch(time):
       break
-    found += together
-  found.sort(key=lambda session: _natural_order(session.name))
-  return found, len(files) - len(found) - len(unread), unread
+    sessions += of_time
+  sessions.sort(key=lambda session: _natural_order(session.name))
+  return sessions, len(files) - len(sessions) - len(unread), unread
 
 
 def _session(

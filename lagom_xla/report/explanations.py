@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explanations for the terminal: of a step, or of one of its collectives.
 
-layout.say(console, *explanations.of_step(explanation, asked))
+layout.say(console, *explanations.of_step(explanation, command))
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST_COLLECTIVES = 8
 _MOST_LEFT = 2
 
 
-def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
+def of_step(explanation: explanation_lib.Explanation, command: str) -> _Told:
   """Why a step's collectives are exposed.
 
-  `asked` is the command that ran; users may add a collective to it.
+  `command` is the command that ran; users may add a collective to it.
   """
   before, after = explanation.before, explanation.after
   name = f"{explanation.module_name} on {explanation.cluster}"
@@ -72,12 +72,12 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))} for"
     f" {modules}, in any order and with any NCCL settings."
   )
-  if told := in_words.run_otherwise(
+  if routes := in_words.run_otherwise(
     (one.kind, one.run_by, one.num_sms)
     for one in before.collectives
     if one.run_by != "NCCL"
   ):
-    yield f"NCCL settings do not affect {told}."
+    yield f"NCCL settings do not affect {routes}."
   yield from map(str, explanation.advice)
   if not exposed:
     return
@@ -93,13 +93,13 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     texts=(0, 2, 3, 4),
     caption=f"and {hidden:,} more" if hidden > 0 else None,
   )
-  left = [
+  remaining = [
     f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
     for one in (after.collectives[:_MOST_LEFT] if after else ())
     if one.exposed_us >= _LEAST_US
   ]
-  if left:
-    yield f"Longest waits with the plan: {', '.join(left)}."
+  if remaining:
+    yield f"Longest waits with the plan: {', '.join(remaining)}."
   if after is not None:
     exposed = [c for c in after.collectives if c.exposed_us >= _LEAST_US]
     if not exposed:
@@ -114,7 +114,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     if one.with_plan is not None and first.name in one.with_plan.names
   ]
   name = first.name if first.name in names or not names else names[0]
-  yield f"For details: `{asked} {name}`"
+  yield f"For details: `{command} {name}`"
 
 
 def _copies(

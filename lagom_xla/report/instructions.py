@@ -61,7 +61,7 @@ def of_analysis(
   """
   lines = source_lines.SourceLines(analysis.module)
   arrays = provenance.of(analysis.module)
-  found: dict[str, Instruction] = {}
+  by_name: dict[str, Instruction] = {}
   for computation_id in analysis.module.executions:
     computation = analysis.module.computations[computation_id]
     for instruction in computation.instructions:
@@ -72,7 +72,7 @@ def of_analysis(
           what += f", one of {len(started)} that start together"
         if one.num_operands > 1:
           what += f", {one.num_operands} arrays combined"
-        found[one.name] = Instruction(
+        by_name[one.name] = Instruction(
           what=what,
           moves=sentences.moved(arrays.moved(one)),
           num_bytes=one.nccl_bytes,
@@ -84,13 +84,13 @@ def of_analysis(
         instruction.id
       )
       if one is not None:
-        found[one.name] = Instruction(
+        by_name[one.name] = Instruction(
           what=_what(one),
           num_bytes=one.num_bytes,
           executions=one.executions,
           source=lines.of_own(instruction),
         )
-  return found
+  return by_name
 
 
 def _what(one: kernels_lib.Kernel | copies_lib.Copy) -> str:

@@ -121,8 +121,8 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       f"XLA stops reading XLA_FLAGS at {word}, which is not a flag:"
       f' `{program_name()} flags --check "$XLA_FLAGS"` shows what to write.'
     )
-  if said := costed():
-    yield said
+  if note := costed():
+    yield note
   cluster = step.cluster
   if (
     cluster.node.fabric == "efa"
@@ -133,17 +133,17 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       "Times assume NCCL's own choices; on EFA, aws-ofi-nccl brings a tuner"
       " that may choose differently between nodes."
     )
-  if said := uncosted():
+  if note := uncosted():
     if caps := nccl_environment.caps():
       # NCCL's variables take precedence over XLA's cap.
       own = step.capped(None)
       capped = own.timeline(channel_cap.inherited(own, caps))
-      which = "it" if "take it" in said else "the cap on channels"
-      said += (
+      which = "it" if "take it" in note else "the cap on channels"
+      note += (
         ", except for this: today's step takes"
         f" {in_words.ms(capped.step_time_us)} ms with {which}, {step.basis}"
       )
-    yield f"{said}."
+    yield f"{note}."
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"XLA gives no trip count for these loops; they count once: {loops}."
@@ -262,8 +262,8 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
 def route_notes(step: step_lib.Step) -> Iterator[str]:
   """Notes on collectives that NCCL settings do not affect."""
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
-  if told := in_words.run_otherwise(routed):
-    yield f"NCCL settings do not affect {told}."
+  if routes_in_words := in_words.run_otherwise(routed):
+    yield f"NCCL settings do not affect {routes_in_words}."
   if step.keyed and collective_routes.registers_buffers():
     yield f"Times do not include the gain of {collective_routes.REGISTERED}."
   if step.unmeasured:

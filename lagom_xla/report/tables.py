@@ -100,20 +100,21 @@ def _moved(
   step: step_lib.Step, replayed: timeline.Timeline
 ) -> rich.table.Table:
   """The longest collectives and host copies, with their waits."""
-  told = instructions.of_step(step)
+  instruction_of = instructions.of_step(step)
   explained = {
-    one.name: one for one in explaining.of_run(step, step.default).collectives
+    waits.name: waits
+    for waits in explaining.of_run(step, step.default).collectives
   }
   rows: list[tuple[float, float, Sequence[str]]] = []
   for collective in step.analysis.collectives:
-    name, one = collective.name, explained[collective.name]
-    beside = step.analysis.kernels_beside[collective.start_id]
+    name, waits = collective.name, explained[collective.name]
+    kernels = step.analysis.kernels_beside[collective.start_id]
     cells = (
       "\n  ".join(
         [
           name,
-          *filter(None, [told[name].moves]),
-          *map(str, told[name].source.frames[:1]),
+          *filter(None, [instruction_of[name].moves]),
+          *map(str, instruction_of[name].source.frames[:1]),
         ]
       ),
       "scale-up"
@@ -121,11 +122,11 @@ def _moved(
       else collective.form,
       str(collective.executions),
       in_words.mb(collective.nccl_bytes),
-      str(sum(kernel.category == "gemm" for kernel in beside)),
-      str(len(beside)),
+      str(sum(kernel.category == "gemm" for kernel in kernels)),
+      str(len(kernels)),
       _taken(step, collective),
     )
-    rows.append((one.lone_us, one.exposed_us, cells))
+    rows.append((waits.lone_us, waits.exposed_us, cells))
   for copy in step.analysis.host_copies:
     cells = (
       copy.name,
@@ -137,7 +138,7 @@ def _moved(
     lone_us = copy.executions * step.copy_cost(copy).time_us
     rows.append((lone_us, replayed.copy_wait_us.get(copy.name, 0.0), cells))
   rows.sort(key=lambda row: -row[0])
-  left = len(rows) - _MOST_ROWS
+  num_left = len(rows) - _MOST_ROWS
   return layout.table(
     "What runs beside each collective (predicted per step, NCCL's defaults)",
     (
@@ -148,7 +149,7 @@ def _moved(
       (*cells, _ms(lone_us), _ms(wait_us))
       for lone_us, wait_us, cells in rows[:_MOST_ROWS]
     ),
-    caption=f"and {left} shorter ones" if left > 0 else None,
+    caption=f"and {num_left} shorter ones" if num_left > 0 else None,
   )
 
 
@@ -232,19 +233,19 @@ def arms(
   """
   today_us = search.default.under_nccl_defaults.step_time_us
   fastest = search.fastest_arm.config.options
-  (kept,) = (c for c in results.candidates(search) if not c.obstacle)
+  (planned,) = (c for c in results.candidates(search) if not c.obstacle)
   rows = []
-  for name, one in (
+  for name, arm in (
     *((a.name, a) for a in results.arms(search)),
-    ("the plan", kept),
+    ("the plan", planned),
   ):
-    us, words = one.step_time_us, ""
+    us, words = arm.step_time_us, ""
     if us is None:
-      words = settings.refusal(one.failure) if one.failure else "not tried"
-    elif one is not kept and one.xla_options == fastest:
+      words = settings.refusal(arm.failure) if arm.failure else "not tried"
+    elif arm is not planned and arm.xla_options == fastest:
       words = "fastest"
     over = "-" if us is None else f"{us / today_us - 1:+.1%}"
-    tuned = _cell(one.tuned_step_time_us)
+    tuned = _cell(arm.tuned_step_time_us)
     rows.append((name, _cell(us), over, tuned, words))
   return layout.table(
     "What you could run without a plan (predicted ms per step)",

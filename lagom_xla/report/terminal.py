@@ -285,8 +285,8 @@ def _exposed(
     f" are slowed by {_ms(replayed.total_slowdown_us)} beside them"
   )
   of_copies = [
-    f"{verb} {_ms(us)} {beside} copies"
-    for verb, us, beside in (
+    f"{verb} {_ms(us)} {preposition} copies"
+    for verb, us, preposition in (
       ("wait", replayed.total_copy_wait_us, "for"),
       ("are slowed by", replayed.total_copy_slowdown_us, "beside"),
     )
@@ -296,25 +296,25 @@ def _exposed(
     head += f"; they {' and '.join(of_copies)}"
   lines = [*layout.wrapped(f"{head}.")]
   items = []
-  told = instructions_lib.of_step(step)
-  for one in contents.losses(step, step.default, told):
-    if not one.why_waits and not one.slowed:
+  instructions = instructions_lib.of_step(step)
+  for loss in contents.losses(step, step.default, instructions):
+    if not loss.why_waits and not loss.slowed:
       continue
-    wait, slowed = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
-    runs = f", {one.executions:,} per step" if one.executions > 1 else ""
-    others = f" and {one.num_others} like it" if one.num_others else ""
-    moves = f": {one.label.moves}" if one.label.moves else ""
-    source = f" from {one.label.source}" if one.label.source else ""
+    wait, slowed = (in_words.ms(us) for us in (loss.wait_us, loss.slows_us))
+    runs = f", {loss.executions:,} per step" if loss.executions > 1 else ""
+    others = f" and {loss.num_others} like it" if loss.num_others else ""
+    moves = f": {loss.label.moves}" if loss.label.moves else ""
+    source = f" from {loss.label.source}" if loss.label.source else ""
     comma = "," if moves and source else ""
-    why = one.why_waits or one.why_slows
+    why = loss.why_waits or loss.why_slows
     items.append(
       (
         *layout.wrapped(
-          f"{wait:>{_WIDE}}{slowed:>{_WIDE}}  {one.label.what}{runs}",
+          f"{wait:>{_WIDE}}{slowed:>{_WIDE}}  {loss.label.what}{runs}",
           more=2 * _WIDE + 2,
         ),
         *layout.wrapped(
-          f"{one.label.name}{others}{moves}{comma}{source}. {why}",
+          f"{loss.label.name}{others}{moves}{comma}{source}. {why}",
           indent=4,
           more=0,
         ),

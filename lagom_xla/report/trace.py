@@ -154,27 +154,27 @@ def of_recording(
   instructions: _Instructions,
 ) -> Process:
   """A recorded step: streams as threads, with flows and waits."""
-  made = _drawn(number, name, recorded.slices, instructions)
+  process = _drawn(number, name, recorded.slices, instructions)
   # Flows from each start to its collective or copy, and on to its done.
   moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
   marks = [(s.issued_us, False, i) for i, s in enumerate(moved)]
   marks += [(s.done_us, True, i) for i, s in enumerate(moved)]
   at_us = {
-    (is_done, i): made.mark(
+    (is_done, i): process.mark(
       _SCHEDULE, f"{moved[i].name} {'done' if is_done else 'start'}", us
     )
     for us, is_done, i in sorted(marks)
   }
-  for i, ran in enumerate(moved):
+  for i, piece in enumerate(moved):
     start, done = ((_SCHEDULE, at_us[is_done, i]) for is_done in (False, True))
-    made.flow(i, [start, (ran.stream, ran.begin_us), done])
+    process.flow(i, [start, (piece.stream, piece.begin_us), done])
   exposed_us = 0.0
-  made.counter("exposed ms so far", 0.0, 0.0)
-  for ran in recorded.slices:
-    if ran.wait_us:
-      exposed_us += ran.wait_us
-      made.counter("exposed ms so far", ran.end_us, exposed_us / 1e3)
-  return made
+  process.counter("exposed ms so far", 0.0, 0.0)
+  for piece in recorded.slices:
+    if piece.wait_us:
+      exposed_us += piece.wait_us
+      process.counter("exposed ms so far", piece.end_us, exposed_us / 1e3)
+  return process
 
 
 def measured(first: int, profile: profile_lib.Profile) -> Iterator[Process]:

@@ -415,15 +415,15 @@ def _meets(
   like_it = [
     c for c in step.analysis.collectives if step.key_of[c.name] == entry.key
   ]
-  asked = {
+  sizes_of = {
     c.name: []
     if c.name in step.own_kernels
     else [call.num_bytes for call in collective_lib.calls(c)]
     for c in like_it
   }
-  if not asked:
+  if not sizes_of:
     return False, "no effect: there is no such collective"
-  if not any(asked.values()):
+  if not any(sizes_of.values()):
     name = like_it[0].name
     if name in step.own_kernels:
       return False, f"no effect: XLA runs {name} in a kernel of its own"
@@ -439,12 +439,13 @@ def _meets(
   if not entry.calls:
     return False, (
       "no effect: NCCL tells a tuner only the sizes of calls, and"
-      f" {in_words.count(asked, 'collective')} like {like_it[0].name} cannot"
+      f" {in_words.count(sizes_of, 'collective')} like {like_it[0].name} cannot"
       " be told from larger ones by size"
     )
   sizes = {call.num_bytes for call in entry.calls}
   met = {
-    name: [size for size in asked[name] if size in sizes] for name in asked
+    name: [size for size in sizes_of[name] if size in sizes]
+    for name in sizes_of
   }
   reached = [c for c in like_it if met[c.name]]
   if not reached:
@@ -452,9 +453,9 @@ def _meets(
       f"no effect: {like_it[0].name} has no call of"
       f" {' or '.join(f'{size:,}' for size in sorted(sizes))} bytes"
     )
-  num_met, num_asked = (sum(map(len, c.values())) for c in (met, asked))
+  num_met, num_asked = (sum(map(len, c.values())) for c in (met, sizes_of))
   evidence = f"applies to {in_words.count(reached, 'collective')}"
-  if num_asked > len(asked) or num_met < num_asked:
+  if num_asked > len(sizes_of) or num_met < num_asked:
     of_all = f" of {num_asked}" if num_met < num_asked else ""
     evidence += f" in {num_met}{of_all} calls"
   return True, f"{evidence}, such as {_named(reached[0], step)}"

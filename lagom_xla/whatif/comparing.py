@@ -83,10 +83,10 @@ def compare(
   # XLA does not see the network: clusters of the same GPUs share a schedule.
   groups: dict[object, dict[str, cluster_lib.Cluster]] = {}
   for cluster in (*rows, *points):
-    seen = cluster.target_config(), cluster.num_nodes, cluster.gpus_per_node
-    groups.setdefault(seen, {}).setdefault(cluster.name, cluster)
-  asked = {cluster.name for cluster in rows}
-  found: dict[str, comparison_lib.Row] = {}
+    hardware = cluster.target_config(), cluster.num_nodes, cluster.gpus_per_node
+    groups.setdefault(hardware, {}).setdefault(cluster.name, cluster)
+  row_names = {cluster.name for cluster in rows}
+  row_of: dict[str, comparison_lib.Row] = {}
   first_error: errors.LagomError | None = None
   stopped, repeated = None, ""
   firsts = [next(iter(group.values())) for group in groups.values()]
@@ -102,7 +102,7 @@ def compare(
       except errors.LagomError as error:
         compiled = error
       for name, cluster in group.items():
-        how = "quick" if search == "full" and name not in asked else search
+        how = "quick" if search == "full" and name not in row_names else search
         figures, refusal = None, ""
         try:
           if isinstance(compiled, errors.LagomError):
@@ -112,18 +112,18 @@ def compare(
         except errors.LagomError as error:
           first_error, refusal = first_error or error, errors.first_line(error)
           words = "refused"
-        found[name] = _row(cluster, next(iter(group)), figures, refusal)
+        row_of[name] = _row(cluster, next(iter(group)), figures, refusal)
         progress(f"{name}: {words}")
   except errors.Stopped as stop:
-    if not any(row.figures for row in found.values()):
+    if not any(row.figures for row in row_of.values()):
       raise
     stop.is_caught = True
     stopped = stop
-  if first_error and not any(row.figures for row in found.values()):
+  if first_error and not any(row.figures for row in row_of.values()):
     raise first_error
   compared = comparison_lib.of_rows(
     *(
-      [found[c.name] for c in some if c.name in found]
+      [row_of[c.name] for c in some if c.name in row_of]
       for some in (rows, points)
     ),
     target=target,
@@ -198,10 +198,10 @@ def _figures(
   if search == "none":
     times = uncertainty.times(step, step.default)
   elif search == "quick":
-    found = settings_lib.search(step)
-    times, tuned = found.default_times, found.tuned_times
+    searched = settings_lib.search(step)
+    times, tuned = searched.default_times, searched.tuned_times
     gain = report.Estimate.of(uncertainty.gain(times, tuned))
-    plan += _settings(step, found.configuration)
+    plan += _settings(step, searched.configuration)
   else:
     is_same = cluster == compiled.target.cluster
     tuning = tuner.tune(compiled.target if is_same else load(cluster))

@@ -373,19 +373,19 @@ def _notes(
         f" {memory_pool.of_a_gpu(row.hbm_bytes)}."
         f"{memory_pool.advice(figures.memory_bytes, row.hbm_bytes)}"
       )
-    for one, other in itertools.pairwise(figures.networks):
-      if other.step_us > one.step_us * (1 + LEAST):
+    for slower, faster in itertools.pairwise(figures.networks):
+      if faster.step_us > slower.step_us * (1 + LEAST):
         yield (
           f"{row.cluster}: a faster network is predicted to be slower from"
-          f" {one.gbits_per_gpu:,.5g} to {other.gbits_per_gpu:,.5g} Gbit/s, as"
-          " NCCL chooses other algorithms there."
+          f" {slower.gbits_per_gpu:,.5g} to {faster.gbits_per_gpu:,.5g} Gbit/s,"
+          " as NCCL chooses other algorithms there."
         )
         break
-  told: dict[str, list[str]] = {}
+  clusters_of: dict[str, list[str]] = {}
   for row in rows:
     for words in _of_calls_and_kernels(row.figures):
-      told.setdefault(words, []).append(row.cluster)
-  for words, names in told.items():
+      clusters_of.setdefault(words, []).append(row.cluster)
+  for words, names in clusters_of.items():
     yield f"{', '.join(names)}: {words}."
   if repeated:
     yield repeated
@@ -393,16 +393,16 @@ def _notes(
     yield note
   if note := notes_lib.uncosted():
     yield f"{note}."
-  known = [row for row in (*rows, *points) if row.figures is not None]
-  num_compiled = len({row.compiled_for for row in known})
-  if num_compiled < len({row.cluster for row in known}):
+  costed = [row for row in (*rows, *points) if row.figures is not None]
+  num_compiled = len({row.compiled_for for row in costed})
+  if num_compiled < len({row.cluster for row in costed}):
     yield (
       f"{in_words.count(num_compiled, 'schedule')} compiled for all clusters:"
       " those with the same number of the same GPUs share one, costed on each"
       " network."
     )
   beyond = {
-    row.fabric: row.measured_nodes for row in known if row.is_beyond_measured
+    row.fabric: row.measured_nodes for row in costed if row.is_beyond_measured
   }
   if beyond:
     measured = ", ".join(f"{fabric} {num}" for fabric, num in beyond.items())

@@ -267,7 +267,7 @@ def _pin_layers(
     # A weight may have as many rows as the batch.
     return None if _is_of_state(value, data, calls) else dim
 
-  found = []
+  pins = []
   operations = [o for o in everything if not _is_manual(o)]
   for body in (
     o.regions[1].blocks[0] for o in operations if o.name == mlir.LOOP
@@ -279,7 +279,7 @@ def _pin_layers(
       # A value that is only added to is a sum over the trips.
       if any(use.name != _SUM for use in uses):
         with ir.InsertionPoint.at_block_begin(body):
-          found.append(_pin(value, batch, dim, uses))
+          pins.append(_pin(value, batch, dim, uses))
   # Within layers and between unrolled layers, sums are passed on, too: those
   # with the shape of a sum that feeds another one.
   sums = [
@@ -288,20 +288,20 @@ def _pin_layers(
     if operation.name == _SUM
     and (dim := dim_of_rows(operation.results[0])) is not None
   ]
-  sums = [one for one in sums if len(one[2]) > 1]
-  shapes = {pin.shape for pin in found} or {
-    _in_words(made.results[0])
-    for made, _, uses in sums
+  sums = [item for item in sums if len(item[2]) > 1]
+  shapes = {pin.shape for pin in pins} or {
+    _in_words(total.results[0])
+    for total, _, uses in sums
     if any(
-      use.name == _SUM and use.results[0].type == made.results[0].type
+      use.name == _SUM and use.results[0].type == total.results[0].type
       for use in uses
     )
   }
-  for made, dim, uses in sums:
-    if not shapes or _in_words(made.results[0]) in shapes:
-      with ir.InsertionPoint.after(made):
-        found.append(_pin(made.results[0], batch, dim, uses))
-  yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+  for total, dim, uses in sums:
+    if not shapes or _in_words(total.results[0]) in shapes:
+      with ir.InsertionPoint.after(total):
+        pins.append(_pin(total.results[0], batch, dim, uses))
+  yield from sorted(pins, key=lambda pin: (not pin.place, -pin.num_bytes))
 
 
 def _is_of_state(
@@ -350,8 +350,8 @@ def pin_products(module: ir.Module, data: Collection[int]) -> Pins:
 
 
 def _pin_products(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
-  batch, found = batches[0], []
-  sizes, taken = _sizes(module, batch), _axes(batch.of_dim)
+  batch, pins = batches[0], []
+  sizes, batch_axes = _sizes(module, batch), _axes(batch.of_dim)
   operations = mlir.inner_operations(module.operation)
   calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
   shardings = shardings_of(mlir.functions_by_name(module.operation)["main"])
@@ -359,7 +359,7 @@ def _pin_products(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
     if operation.name != "stablehlo.dot_general":
       continue
     value = operation.results[0]
-    columns = _columns(operation, calls, shardings, taken)
+    columns = _columns(operation, calls, shardings, batch_axes)
     if not any(columns.values()):
       continue
     shape = mlir.shape_of(value) or ()
@@ -367,9 +367,9 @@ def _pin_products(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
     if not rows:
       continue
     dims = {
-      d: [a for a in axes if a not in taken] for d, axes in columns.items()
+      d: [a for a in axes if a not in batch_axes] for d, axes in columns.items()
     }
-    dims[rows[0]] = [*taken]
+    dims[rows[0]] = [*batch_axes]
     users = [use.owner.operation for use in value.uses]
     if [user.name for user in users] == ["stablehlo.transpose"]:
       (operation,) = users
@@ -380,8 +380,8 @@ def _pin_products(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
     if [user.name for user in users] == ["sdy.sharding_constraint"]:
       continue
     with ir.InsertionPoint.after(operation):
-      found.append(_pin_to(value, batch, dims, [operation]))
-  yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+      pins.append(_pin_to(value, batch, dims, [operation]))
+  yield from sorted(pins, key=lambda pin: (not pin.place, -pin.num_bytes))
 
 
 def _columns(
@@ -436,8 +436,8 @@ def _weight(
   """The argument of which a value is a part, and its dimensions there."""
   dims = list(range(len(mlir.shape_of(value) or ())))
   while True:
-    made = mlir.defining_operation(value)
-    if made is None:
+    operation = mlir.defining_operation(value)
+    if operation is None:
       argument = ir.BlockArgument(value)
       owner = argument.owner.owner
       if owner.name == mlir.LOOP:
@@ -449,15 +449,15 @@ def _weight(
       else:
         return (argument.arg_number, dims) if name == "main" else None
       continue
-    if not len(made.operands):
+    if not len(operation.operands):
       return None
-    operand = made.operands[0]
-    if made.name == "stablehlo.optimization_barrier":
-      operand = made.operands[ir.OpResult(value).result_number]
-    elif made.name == "stablehlo.transpose":
-      order = ir.DenseI64ArrayAttr(made.attributes["permutation"])
+    operand = operation.operands[0]
+    if operation.name == "stablehlo.optimization_barrier":
+      operand = operation.operands[ir.OpResult(value).result_number]
+    elif operation.name == "stablehlo.transpose":
+      order = ir.DenseI64ArrayAttr(operation.attributes["permutation"])
       dims = [order[d] for d in dims]
-    elif made.name == "stablehlo.reshape":  # Adds or drops sizes of 1.
+    elif operation.name == "stablehlo.reshape":  # Adds or drops sizes of 1.
       places = [
         [d for d, size in enumerate(mlir.shape_of(v) or ()) if size > 1]
         for v in (value, operand)
@@ -469,7 +469,7 @@ def _weight(
         return None
       at = dict(zip(*places, strict=True))
       dims = [at[d] for d in dims]
-    elif made.name not in _OF_WEIGHTS:
+    elif operation.name not in _OF_WEIGHTS:
       return None
     value = operand
 

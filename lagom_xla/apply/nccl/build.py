@@ -107,16 +107,16 @@ def compile_to(path: pathlib.Path, flags: Sequence[str] = ()) -> pathlib.Path:
   ) as scratch:
     fresh = pathlib.Path(scratch) / path.name
     name = f'-DLAGOM_XLA_SOURCE="{_source_hash()}"'
-    done = subprocess.run(
+    process = subprocess.run(
       [*command, *_FLAGS, name, *flags, "-o", str(fresh), str(SOURCE)],
       capture_output=True,
       text=True,
       check=False,
     )
-    if done.returncode:
-      said = (done.stderr or done.stdout).strip()
+    if process.returncode:
+      output = (process.stderr or process.stdout).strip()
       raise BuildError(
-        f"{shlex.join(command)} could not compile {SOURCE.name}: {said}"
+        f"{shlex.join(command)} could not compile {SOURCE.name}: {output}"
       )
     fresh.replace(path)
   return path

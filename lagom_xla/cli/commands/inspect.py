@@ -141,16 +141,16 @@ def add_explain(commands) -> None:
 def _run_explain(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import notes
 
-  asked = f"{notes.program_name()} explain {shlex.quote(arguments.target)}"
+  command = f"{notes.program_name()} explain {shlex.quote(arguments.target)}"
   if arguments.cluster is None:
-    for given in ("arg", "profile"):
-      if getattr(arguments, given):
-        arguments.usage_error(f"--{given} needs a TARGET and --cluster")
+    for option in ("arg", "profile"):
+      if getattr(arguments, option):
+        arguments.usage_error(f"--{option} needs a TARGET and --cluster")
     from lagom_xla.explain import explanation as explanation_lib
 
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
-    asked = options.command("explain", arguments)
+    command = options.command("explain", arguments)
     options.check_target(arguments)
     with options.at_work(arguments) as (bar, workers):
       from lagom_xla.explain import explaining
@@ -174,11 +174,11 @@ def _run_explain(arguments: argparse.Namespace) -> None:
       explanation = explanation_lib.only(explanation, name)
     output.write_json(explanation)
   elif name is not None:
-    told = explanations.of_collective(explanation, name)
-    layout.say(output.console(), *told)
+    lines = explanations.of_collective(explanation, name)
+    layout.say(output.console(), *lines)
   else:
-    told = explanations.of_step(explanation, asked)
-    layout.say(output.console(), *told)
+    lines = explanations.of_step(explanation, command)
+    layout.say(output.console(), *lines)
 
 
 _PROFILE_EXAMPLES = """\

@@ -107,24 +107,24 @@ def candidates(
     return (("p2p", "ll"), ("p2p", "simple"))
   if communicator.num_ranks == 1:
     return (("ring", "simple"),)
-  left = environment.choice(kind)
-  found = tuple(
+  choice = environment.choice(kind)
+  pairs = tuple(
     (algorithm, protocol)
     for algorithm in model.ALGORITHMS
     for protocol in model.PROTOCOLS
     if model.exists(terms, algorithm, protocol)
-    and left.allows(algorithm, protocol)
+    and choice.allows(algorithm, protocol)
     and (
       protocol != "ll128"
-      or left.trusts_ll128
+      or choice.trusts_ll128
       or model.allows_ll128(terms, algorithm)
     )
     and (
-      left.is_listed
+      choice.is_listed
       or _scripts_allow(cluster, communicator, algorithm, protocol)
     )
   )
-  if not found:
+  if not pairs:
     # "No algorithm/protocol available" in src/enqueue.cc.
     set_here = environment.in_words(environment.costed())
     raise errors.FlagsError(
@@ -132,7 +132,7 @@ def candidates(
       f" for an {kind} over {communicator.num_ranks:,} GPUs, and NCCL would end"
       " the job: allow ring as well."
     )
-  return found
+  return pairs
 
 
 def predicted_time_us(

@@ -389,8 +389,8 @@ def _ring(node: Node) -> Graph:
   )
 
 
-def _tree(node: Node, wanted: int) -> Graph:
-  """`wanted` trees (as many as rings) at the highest speed that fits."""
+def _tree(node: Node, num_trees: int) -> Graph:
+  """`num_trees` trees (as many as rings) at the highest speed that fits."""
   size = node.num_gpus
   is_chain = node.crosses_nodes and (node.capability >= 90 or size == 1)
   if not node.crosses_nodes:
@@ -400,9 +400,9 @@ def _tree(node: Node, wanted: int) -> Graph:
   def fits(intra_gbps: float, inter_gbps: float, rotates: bool) -> bool:
     through_peer = node.crosses_nodes and not is_chain
     num_carried = nic_channels(node, inter_gbps)
-    return num_carried >= wanted and links_carry(
+    return num_carried >= num_trees and links_carry(
       node,
-      wanted,
+      num_trees,
       intra_gbps,
       rotates=rotates,
       relayed_gbps=inter_gbps if through_peer else 0.0,
@@ -416,12 +416,12 @@ def _tree(node: Node, wanted: int) -> Graph:
   total = node.total_gbps * (size / (size - 1) if size > 1 else 1)
   count, gbps = best(
     node,
-    lambda s: wanted if fits(s, s, rotates) else 0,
+    lambda s: num_trees if fits(s, s, rotates) else 0,
     total_gbps=total,
-    least=wanted,
-    most=wanted,
+    least=num_trees,
+    most=num_trees,
   )
-  count, gbps = split_channels(node, count, gbps, wanted)
+  count, gbps = split_channels(node, count, gbps, num_trees)
   rotates &= is_chain or size <= 5
   intra = gbps
   for faster in reversed([s for s in node.speeds if s > gbps]):

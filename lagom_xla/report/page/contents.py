@@ -260,9 +260,9 @@ def losses(
       why_slows=why_slows,
     )
     firsts.setdefault(key, first)
-  found = [_together(firsts[key], some) for key, some in alike.items()]
-  found.sort(key=lambda one: one.wait_us + one.slows_us, reverse=True)
-  return tuple(found[:_MOST])
+  rows = [_together(firsts[key], some) for key, some in alike.items()]
+  rows.sort(key=lambda one: one.wait_us + one.slows_us, reverse=True)
+  return tuple(rows[:_MOST])
 
 
 def _why_slows(
@@ -369,11 +369,11 @@ def of_tuning(
     tried=tuple(
       report.Tried(
         name=settings.config_in_words(candidate.config, tuning.search.arms),
-        us=one.step_time_us,
-        tuned_us=one.tuned_step_time_us,
-        verdict=one.verdict,
+        us=row.step_time_us,
+        tuned_us=row.tuned_step_time_us,
+        verdict=row.verdict,
       )
-      for candidate, one in zip(
+      for candidate, row in zip(
         tuning.candidates, results.candidates(tuning.search), strict=True
       )
     ),

@@ -388,17 +388,17 @@ def evaluate(
       alike, config=config, num_trials=0, outcome=outcome
     )
   rival = fastest or default
-  found = _if_slower(
+  judged = _if_slower(
     config, step, runs, target=target, without_plugin=without_plugin, than=rival
   )
-  if found is None:
-    found = searched(
+  if judged is None:
+    judged = searched(
       config, step, runs, target=target, without_plugin=without_plugin
     )
-  found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
+  judged = dataclasses.replace(judged, peak_bytes=run.peak_bytes)
   if known is not None:
-    known.setdefault(like, found)
-  return found
+    known.setdefault(like, judged)
+  return judged
 
 
 def _unknown(module: hlo.Module, default: Candidate | None) -> str:

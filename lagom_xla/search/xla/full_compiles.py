@@ -223,34 +223,37 @@ def _checked(
   )
   in_turn = evaluation.Turns(target=target).ahead
   while search.best is not search.default:
-    kept = search.best
+    candidate = search.best
     try:
-      with beginning.compiling(kept.config):
-        pruned = pruning.pruned(kept, steps)
+      with beginning.compiling(candidate.config):
+        pruned = pruning.pruned(candidate, steps)
         with_less = _without_each(search, pruned, evaluate, in_turn=in_turn)
         search = _with_better(search, with_less)
-        if search.best is not kept:
+        if search.best is not candidate:
           continue
         if capped := if_ahead():  # The compile runs meanwhile.
           return search, None, capped
-        compiled = _compile(beginning, kept.config)
+        compiled = _compile(beginning, candidate.config)
         named = evaluation.from_the_beginning(
-          kept, target=target, without_plugin=without_plugin, compiled=compiled
+          candidate,
+          target=target,
+          without_plugin=without_plugin,
+          compiled=compiled,
         )
     except errors.CompileError as error:
-      search = search.refused(kept, str(error))
+      search = search.refused(candidate, str(error))
       continue
     reason = evaluation.too_large(
       target, _peak_bytes(compiled), _peak_bytes(compiled_default)
     )
     if reason:
-      search = search.refused(kept, reason)
+      search = search.refused(candidate, reason)
       continue
-    search = search.judged_again(kept, named)
+    search = search.judged_again(candidate, named)
     search = _judged(target, search, named, compiled, without_plugin)
     search = _with_better(search, with_less)
-    if search.best.config == kept.config:
-      capped = None if search.best is kept else if_ahead()
+    if search.best.config == candidate.config:
+      capped = None if search.best is candidate else if_ahead()
       return dataclasses.replace(search, pruned=pruned), compiled, capped
   return search, compiled_default, if_ahead()
 

@@ -89,18 +89,18 @@ def search(
   except (errors.CompileError, errors.DonationLostError) as error:
     refused = candidates.Refused(config=config, reason=str(error))
     return so_far.with_candidate(refused)
-  alone = evaluate(config)
-  so_far = so_far.with_candidate(alone)
+  ungrouped = evaluate(config)
+  so_far = so_far.with_candidate(ungrouped)
   progress("no combine groups")
-  if isinstance(alone, candidates.Refused) or not candidates.can_win(
-    alone, so_far
+  if isinstance(ungrouped, candidates.Refused) or not candidates.can_win(
+    ungrouped, so_far
   ):
     return so_far
-  chains = combinable_chains(alone.step.analysis.module)
+  chains = combinable_chains(ungrouped.step.analysis.module)
   changes = [change for chain in chains for change in _changes(chain)]
   return options.climb(
     so_far,
-    alone,
+    ungrouped,
     evaluate,
     changes=lambda _: changes,
     drops=lambda _: (),

@@ -31,23 +31,23 @@ def share() -> float:
   allocator = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "")
   if allocator.lower() == "platform":
     return 1.0
-  name, told = next(
+  name, text = next(
     ((n, v) for n in _VARIABLES if (v := os.environ.get(n))),
     ("", str(_DEFAULT_SHARE)),
   )
   try:
-    found = float(told)
+    value = float(text)
   except ValueError:
-    found = math.nan
-  if not 0 < found < math.inf:
+    value = math.nan
+  if not 0 < value < math.inf:
     raise errors.FlagsError(
-      f"{name} is {told!r}; set it to the share of a GPU's memory that JAX may"
+      f"{name} is {text!r}; set it to the share of a GPU's memory that JAX may"
       " take, such as 0.9."
     )
   is_unified = os.environ.get("TF_FORCE_UNIFIED_MEMORY", "").lower()
   if is_unified in ("1", "true"):
-    return max(found, 1.0)
-  return min(found, 1.0)
+    return max(value, 1.0)
+  return min(value, 1.0)
 
 
 def num_bytes(device_bytes: int) -> int:

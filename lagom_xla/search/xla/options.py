@@ -152,30 +152,30 @@ def climb(
     for (label, change, config), _ in zip(new, configs, strict=True):
       if time.monotonic() >= until_s:
         return
-      found = evaluate(config)
-      so_far = so_far.with_candidate(found)
+      candidate = evaluate(config)
+      so_far = so_far.with_candidate(candidate)
       progress(label)
-      if isinstance(found, candidates.Candidate):
-        yield (label, change), found
+      if isinstance(candidate, candidates.Candidate):
+        yield (label, change), candidate
 
   def improve(each: Sequence[Change]) -> None:
     """Tries each change alone, and combines those that gain, best first."""
     nonlocal best
     before = best
-    alone = [
-      (change, found)
-      for change, found in tried(each)
-      if _is_shorter(found, before)
+    gaining = [
+      (change, candidate)
+      for change, candidate in tried(each)
+      if _is_shorter(candidate, before)
     ]
-    alone.sort(key=lambda pair: candidates.tuned_us(pair[1]))
-    if alone:
-      best = alone[0][1]
-    left = [change for change, _ in alone[1:]]
-    while left:
-      for change, found in tried(left):
-        left = left[left.index(change) + 1 :]
-        if _is_shorter(found, best):
-          best = found
+    gaining.sort(key=lambda pair: candidates.tuned_us(pair[1]))
+    if gaining:
+      best = gaining[0][1]
+    remaining = [change for change, _ in gaining[1:]]
+    while remaining:
+      for change, candidate in tried(remaining):
+        remaining = remaining[remaining.index(change) + 1 :]
+        if _is_shorter(candidate, best):
+          best = candidate
           break
       else:
         return

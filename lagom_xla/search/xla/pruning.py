@@ -40,40 +40,40 @@ AFTER_THE_SCHEDULE = {
 
 
 def pruned(
-  kept: candidates.Candidate, steps: evaluation.Steps
+  candidate: candidates.Candidate, steps: evaluation.Steps
 ) -> config_lib.XlaConfig:
   """A candidate's config without its inert options.
 
   Args:
-    kept: the candidate.
+    candidate: the candidate.
     steps: steps of the candidate's target.
   """
-  config = kept.config
+  config = candidate.config
   if not config.options:
     return config
-  wanted = _Made(config=config, step=kept.step, runs=kept.runs)
+  made = _Made(config=config, step=candidate.step, runs=candidate.runs)
   if config.orders:  # They belong to one schedule, which other options change.
     unordered = dataclasses.replace(config, orders={})
-    wanted = _Made(
+    made = _Made(
       config=unordered,
       step=steps(unordered),
       runs=steps.running(unordered).step,
     )
 
   def is_same(without: config_lib.XlaConfig) -> bool:
-    return _makes(without, wanted, steps)
+    return _makes(without, made, steps)
 
   names = _names(config)
-  alone = [_without(config, [name]) for name in names]
-  with evaluation.Turns(target=steps.target).begun(alone):
-    inert = [n for n, c in zip(names, alone, strict=True) if is_same(c)]
+  configs = [_without(config, [name]) for name in names]
+  with evaluation.Turns(target=steps.target).begun(configs):
+    inert = [n for n, c in zip(names, configs, strict=True) if is_same(c)]
   if len(inert) <= 1 or is_same(_without(config, inert)):
     return config.without_options(inert)
-  gone: list[str] = []
+  dropped: list[str] = []
   for name in inert:  # Two options may have the same effect.
-    if is_same(_without(config, [*gone, name])):
-      gone.append(name)
-  return config.without_options(gone)
+    if is_same(_without(config, [*dropped, name])):
+      dropped.append(name)
+  return config.without_options(dropped)
 
 
 def without_each(

@@ -244,39 +244,39 @@ class _Flow:
       ):
         continue
       known = {
-        number: found_cut
+        number: operand_cut
         for number, p in enumerate(self._defined[i])
-        if p in reached and (found_cut := reached[p].cut) is not None
+        if p in reached and (operand_cut := reached[p].cut) is not None
       }
-      found = _result_cut(self.operations[i], known)
-      link = self._link(i, *found) if found else None
+      cuts = _result_cut(self.operations[i], known)
+      link = self._link(i, *cuts) if cuts else None
       if link is None or not self._stays_on_devices(link):
         continue
       reached[i] = link
       if link.cut is not None and link.name not in COLLECTIVES:
         live.add(i)
-    wanted: set[int | None] = set()
-    kept: _Reached = {}
+    needed: set[int | None] = set()
+    chain: _Reached = {}
     for i in sorted(reached, reverse=True):
       is_end = self.names[i] in _CLOSING | {PRODUCT} and i != opening
-      if is_end or i in wanted:
-        kept[i] = reached[i]
-        wanted.update(self._defined[i])
-    return kept
+      if is_end or i in needed:
+        chain[i] = reached[i]
+        needed.update(self._defined[i])
+    return chain
 
   def backward(self, closing: int, cut: Cut) -> _Reached:
     """Follows a chain from a collective back to products.
 
     Returns {} if no product leads to it. `cut` is of the closing's results.
     """
-    asked: dict[int | None, set[Cut]] = {closing: {cut}}
+    cuts_of: dict[int | None, set[Cut]] = {closing: {cut}}
     reached: _Reached = {}
     for i in range(closing, -1, -1):
-      if len(asked.get(i, ())) != 1:
+      if len(cuts_of.get(i, ())) != 1:
         continue
-      (found,) = asked[i]
-      needed = _operand_cuts(self.operations[i], found)
-      link = self._link(i, found, needed) if needed else None
+      (result_cut,) = cuts_of[i]
+      needed = _operand_cuts(self.operations[i], result_cut)
+      link = self._link(i, result_cut, needed) if needed else None
       if link is None or not self._stays_on_devices(link):
         continue
       reached[i] = link
@@ -284,14 +284,14 @@ class _Flow:
         self._defined[i], link.operand_cuts, strict=True
       ):
         if operand_cut is not None and p in self._after_product:
-          asked.setdefault(p, set()).add(operand_cut)
-    kept: _Reached = {}
+          cuts_of.setdefault(p, set()).add(operand_cut)
+    chain: _Reached = {}
     for i in sorted(reached):
-      if self.names[i] == PRODUCT or not kept.keys().isdisjoint(
+      if self.names[i] == PRODUCT or not chain.keys().isdisjoint(
         self._defined[i]
       ):
-        kept[i] = reached[i]
-    return kept
+        chain[i] = reached[i]
+    return chain
 
   def can_be_cut(self, reached: _Reached) -> bool:
     """Whether operations have pieces that do not wait for each other.
