@@ -124,7 +124,7 @@ def _target(folder: pathlib.Path) -> target_lib.Target:
   from lagom_xla.compile import lowered
   from lagom_xla.compile import target as target_lib
 
-  return target_lib.of_sent(lowered.read_step(folder), name="the step")
+  return target_lib.of_sent(lowered.read_step(folder))
 
 
 def _propose(

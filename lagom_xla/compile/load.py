@@ -85,7 +85,7 @@ def load(
 
     with (
       lowerings.lost_memory_kinds() as lost,
-      lowerings.platform_told("gpu") as told,
+      lowerings.platform_told() as told,
     ):
       try:
         target = loaded()

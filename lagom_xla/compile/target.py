@@ -384,9 +384,9 @@ def of_step(
   return StepTarget(name=name, cluster=cluster, lowered=step)
 
 
-def of_sent(step: lowered_lib.SentStep, *, name: str) -> Target:
+def of_sent(step: lowered_lib.SentStep) -> Target:
   """A target from a step that another process lowered."""
-  return _LoweredTarget(name=name, cluster=step.cluster, lowered=step)
+  return _LoweredTarget(name="the step", cluster=step.cluster, lowered=step)
 
 
 def of_module(

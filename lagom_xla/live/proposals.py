@@ -103,8 +103,9 @@ class Proposer(Protocol):
 class _Deferred:
   """A stand-in for a proposer that is made on first use."""
 
-  def __init__(self, make: Callable[[], Proposer], has_profile_build: bool):
-    self.has_profile_build = has_profile_build
+  has_profile_build = True
+
+  def __init__(self, make: Callable[[], Proposer]):
     self._make = make
     self._made: Proposer | None = None
     self._lock = threading.Lock()
@@ -120,11 +121,9 @@ class _Deferred:
       return getattr(self._made, name)
 
 
-def deferred(
-  make: Callable[[], Proposer], *, has_profile_build: bool = False
-) -> Proposer:
-  """A proposer that the first thread to use it makes."""
-  return cast(Proposer, _Deferred(make, has_profile_build))
+def deferred(make: Callable[[], Proposer]) -> Proposer:
+  """A proposer with a profile build, which the first thread to use it makes."""
+  return cast(Proposer, _Deferred(make))
 
 
 def check_no_refs(lowered: jax.stages.Lowered) -> None:

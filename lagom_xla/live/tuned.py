@@ -42,7 +42,7 @@ def _on_gpus(cluster: cluster_lib.Cluster | None) -> proposals.Proposer:
 
     return gpu.PlanProposer(cluster=cluster or proposals.of_live_gpus())
 
-  return proposals.deferred(make, has_profile_build=True)
+  return proposals.deferred(make)
 
 
 # Platform -> function that makes its proposer, given a cluster or None for the

@@ -419,7 +419,7 @@ def _sent(
   lowered: jax.stages.Lowered, folder: pathlib.Path
 ) -> target_lib.Target:
   lowered_lib.write_step(lowered, compiles.H100S, folder)
-  return target_lib.of_sent(lowered_lib.read_step(folder), name="step")
+  return target_lib.of_sent(lowered_lib.read_step(folder))
 
 
 def test_a_sent_step_is_scheduled_for_gpus_like_the_original(here, tmp_path):
