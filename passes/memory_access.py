@@ -426,6 +426,20 @@ class Access:
   scattered: tuple[Scattered, ...] = ()
 
 
+def _pattern(
+  home: hlo.Computation,
+  parts: Sequence[hlo.Instruction],
+  *,
+  has_columns: bool,
+) -> str:
+  if any(_moves_innermost(home, i) for i in parts):
+    return "transpose"
+  if has_columns:
+    return "column-reduction"
+  is_reduction = any(i.opcode == "reduce" for i in parts)
+  return "row-reduction" if is_reduction else "elementwise"
+
+
 def of_instruction(
   module: hlo.Module,
   computation: hlo.Computation,
@@ -473,16 +487,9 @@ def of_instruction(
       counted = part.operand_ids[0] if is_reduction else part.id
       num_element_operations += needed[counted]
   columns = _column_reductions(home, parts)
-  if has_product:
-    pattern = "elementwise"  # A product transposes its tiles in shared memory.
-  elif any(_moves_innermost(home, i) for i in parts):
-    pattern = "transpose"
-  elif columns:
-    pattern = "column-reduction"
-  elif any(i.opcode == "reduce" for i in parts):
-    pattern = "row-reduction"
-  else:
-    pattern = "elementwise"
+  pattern = "elementwise"
+  if not has_product:  # A product transposes its tiles in shared memory.
+    pattern = _pattern(home, parts, has_columns=bool(columns))
   return Access(
     num_bytes=written_bytes + read_bytes,
     num_element_operations=num_element_operations,

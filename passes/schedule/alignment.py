@@ -72,20 +72,24 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
     if len({strands.find(id_) for id_ in ids}) == 1:
       strands.join(returned, ids.pop())
       of_strands.add(returned)
-  found = {id_: strands.find(id_) for id_ in of_strands}
-  # Add values that only one strand uses.
+  strand_of = {id_: strands.find(id_) for id_ in of_strands}
+  _add_used_by_one(body, strand_of)
+  return strand_of
+
+
+def _add_used_by_one(body: hlo.Computation, strand_of: dict[int, int]) -> None:
+  """Adds values to the only strand that uses them."""
   users: dict[int, set[int]] = {}
   for instruction in reversed(body.instructions):
     if instruction.id == body.root.id:
       continue
     of_users = users.get(instruction.id, set())
-    if instruction.id in found:
-      of_users = {found[instruction.id]}
+    if instruction.id in strand_of:
+      of_users = {strand_of[instruction.id]}
     elif len(of_users) == 1:
-      (found[instruction.id],) = of_users
+      (strand_of[instruction.id],) = of_users
     for operand in instruction.operand_ids:
       users.setdefault(operand, set()).update(of_users)
-  return found
 
 
 class _Body:
@@ -245,16 +249,14 @@ def _best(
     if at not in best_us:
       continue
     i, j = at
+    left = first[i:], second[j:]
     ways = [
       (block, (i + own, j + others))
-      for block, own, others in _beginning(
-        body, first[i:], second[j:], block_us
-      )
-    ] + [
+      for block, own, others in _beginning(body, *left, block_us)
+    ]
+    ways += [
       (block, (i + others, j + own))
-      for block, own, others in _beginning(
-        body, second[j:], first[i:], block_us
-      )
+      for block, own, others in _beginning(body, *left[::-1], block_us)
     ]
     for block, to in ways:
       us = best_us[at] + block_us(block.start, block.kernels)
