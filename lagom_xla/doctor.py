@@ -137,11 +137,8 @@ def _passes() -> str:
 
   begun = time.monotonic()
   module = compiler.schedule(_step())
-  num_instructions = sum(
-    len(it.instructions) for it in module.computations.values()
-  )
   return (
-    f"read a schedule of {num_instructions} instructions in"
+    f"read a schedule of {module.num_instructions} instructions in"
     f" {time.monotonic() - begun:.1f} s"
   )
 

@@ -88,12 +88,10 @@ class Flow:
     self.values: dict[int, Nodes] = {}
     self.loops: dict[int, tuple[hlo.Instruction, Nodes, Nodes]] = {}
     self._module = module
-    computations = module.computations.values()
-    self._shapes = {i.id: i.shape for c in computations for i in c.instructions}
+    self._shapes = {i.id: i.shape for i in module.instructions}
     self._times_called = collections.Counter(
       called_id
-      for computation in computations
-      for instruction in computation.instructions
+      for instruction in module.instructions
       if not instruction.opcode.endswith(("-done", "-update"))
       for called_id in instruction.called_computation_ids
     )

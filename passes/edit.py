@@ -22,9 +22,7 @@ class Editor:
   """Edits a module's proto, in place."""
 
   def __init__(self, module: hlo.Module):
-    instructions = [
-      i for c in module.proto.computations for i in c.instructions
-    ]
+    instructions = [*module.instructions]
     mask = (1 << _LOCAL_BITS) - 1
     self._last_id = max((i.id & mask for i in instructions), default=0)
     self._last_channel = max((i.channel_id for i in instructions), default=0)

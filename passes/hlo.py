@@ -161,6 +161,11 @@ class Module:
     return computations
 
   @property
+  def instructions(self) -> Iterator[Instruction]:
+    """The instructions of all computations, not in the order of a schedule."""
+    return (i for c in self.proto.computations for i in c.instructions)
+
+  @property
   def entry(self) -> Computation:
     """The computation that runs once per step."""
     return self.computations[self.proto.entry_computation_id]

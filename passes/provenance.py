@@ -260,8 +260,7 @@ class Arrays:
   def _differentiates(self) -> bool:
     return any(
       "transpose(" in instruction.metadata.op_name
-      for computation in self._module.computations.values()
-      for instruction in computation.instructions
+      for instruction in self._module.instructions
     )
 
   def _groups(self) -> Mapping[str, int]:

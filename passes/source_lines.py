@@ -144,8 +144,7 @@ class SourceLines:
     """Whether the module has any lines; tools that write HLO may drop them."""
     return any(
       instruction.metadata.stack_frame_id or instruction.metadata.source_file
-      for computation in self._module.proto.computations
-      for instruction in computation.instructions
+      for instruction in self._module.instructions
     )
 
   def _read(self, instruction: hlo.Instruction) -> SourceLine:
@@ -206,8 +205,7 @@ class SourceLines:
     """The innermost frames of all instructions."""
     return frozenset(
       instruction.metadata.stack_frame_id
-      for computation in self._module.proto.computations
-      for instruction in computation.instructions
+      for instruction in self._module.instructions
     )
 
   @functools.cached_property

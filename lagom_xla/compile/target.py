@@ -450,11 +450,7 @@ _PARTITIONERS = {
 
 def _check_needs_no_python(module: hlo.Module) -> None:
   """Raises a TargetError if a module calls into its program's process."""
-  targets = {
-    instruction.custom_call_target
-    for computation in module.computations.values()
-    for instruction in computation.instructions
-  }
+  targets = {i.custom_call_target for i in module.instructions}
   for name in _PARTITIONERS.keys() & targets:
     raise errors.TargetError(
       f"{module.name} calls partitioners in Python ({name}:"

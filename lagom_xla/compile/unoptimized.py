@@ -53,11 +53,7 @@ def partitioner(module: hlo.Module) -> str | None:
   """
   if module.is_scheduled:
     return None
-  instructions = [
-    instruction
-    for computation in module.computations.values()
-    for instruction in computation.instructions
-  ]
+  instructions = [*module.instructions]
   is_marked = any(
     instruction.custom_call_target in _GSPMD_MARKS
     or instruction.custom_call_target.startswith(_SHARDY_MARK)
@@ -90,8 +86,7 @@ def num_devices(module: hlo.Module) -> int | None:
   ]
   sizes += [
     lowerings.num_devices_of_sharding(instruction.sharding.SerializeToString())
-    for computation in module.computations.values()
-    for instruction in computation.instructions
+    for instruction in module.instructions
     if instruction.HasField("sharding")
   ]
   largest = max(sizes, default=1)

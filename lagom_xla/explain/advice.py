@@ -161,8 +161,7 @@ class _Found:
     """
     names = {
       instruction.metadata.op_name.rpartition("/")[2]
-      for computation in self.step.analysis.module.computations.values()
-      for instruction in computation.instructions
+      for instruction in self.step.analysis.module.instructions
     }
     gathered = {
       one.groups for one in self.moving("parameter") if one.kind == "all-gather"

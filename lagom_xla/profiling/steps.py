@@ -76,9 +76,7 @@ def programs_of(
 
 
 def _names(module: hlo.Module) -> frozenset[str]:
-  return frozenset(
-    i.name for c in module.computations.values() for i in c.instructions
-  )
+  return frozenset(i.name for i in module.instructions)
 
 
 def _longest(

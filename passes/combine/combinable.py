@@ -297,8 +297,7 @@ def find(module: hlo.Module) -> dict[str, Candidate]:
   found: dict[str, Candidate] = {}
   in_groups = {
     called_id
-    for computation in module.computations.values()
-    for instruction in computation.instructions
+    for instruction in module.instructions
     if _GROUP in instruction.frontend_attributes.map
     for called_id in instruction.called_computation_ids
   }

@@ -122,9 +122,7 @@ def labels(
     collectives without a group's key, and those that XLA launches together.
   """
   group_of = {group[0]: group for group in groups if group}
-  by_id = {
-    i.id: i for c in module.computations.values() for i in c.instructions
-  }
+  by_id = {i.id: i for i in module.instructions}
   found = {}
   for collective in collectives.find(module):
     start = by_id[collective.start_id]

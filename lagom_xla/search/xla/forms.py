@@ -333,9 +333,7 @@ def _labeled(
 ) -> Iterator[tuple[collectives_lib.Collective, Sequence[str]]]:
   """Collectives of a schedule, each with its chain labels."""
   module = step.analysis.module
-  starts = {
-    i.id: i for c in module.computations.values() for i in c.instructions
-  }
+  starts = {i.id: i for i in module.instructions}
   for collective in step.analysis.collectives:
     yield collective, _labels(module, starts[collective.start_id])
 

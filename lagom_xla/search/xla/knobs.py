@@ -54,9 +54,7 @@ ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 def is_latency_hiding(module: hlo.Module) -> bool:
   """Whether the latency-hiding scheduler scheduled a module."""
   return any(
-    instruction.metadata.scheduling_name
-    for computation in module.proto.computations
-    for instruction in computation.instructions
+    instruction.metadata.scheduling_name for instruction in module.instructions
   )
 
 
@@ -244,8 +242,7 @@ def is_on_if_unset(module: hlo.Module, gpu: cluster_lib.Gpu) -> bool:
   return gpu.compute_capability[0] in _ESTIMATED and not any(
     instruction.opcode in _UNESTIMATED
     or b"DEVICE_TYPE_HOST" in instruction.backend_config
-    for computation in module.proto.computations
-    for instruction in computation.instructions
+    for instruction in module.instructions
   )
 
 
