@@ -435,17 +435,17 @@ def on_streams(
   while waiting:
     computation = waiting.popleft()
     for instruction in computation.proto.instructions:
-      if found := started.get(instruction.id):
-        stream = found[0].stream
+      if members := started.get(instruction.id):
+        stream = members[0].stream
         pipeline = instruction.frontend_attributes.map.get(_PIPELINE)
-        if pipeline is not None and found[0].kind in ("recv", "send"):
+        if pipeline is not None and members[0].kind in ("recv", "send"):
           turn = 2 if pipeline == "1" else 1
         else:
           turn = next(
             turns.setdefault(stream, itertools.cycle(range(num_streams)))
           )
         name = f"{stream} {turn + 1}" if turn else stream
-        streams.update((one.name, name) for one in found)
+        streams.update((member.name, name) for member in members)
       for callee, _ in module.callees(instruction):
         if callee.id not in seen:
           seen.add(callee.id)
@@ -542,21 +542,21 @@ def _awaited_at_once(
   receives and groups of several collectives never become synchronous.
   """
   in_flight: set[int] = set()
-  known: set[int] = set()
-  found: set[int] = set()
+  starts: set[int] = set()
+  at_once: set[int] = set()
   for instruction in computation.instructions:
     if _is_pair_of_one(module, instruction):
       in_flight.add(instruction.id)
-      known.add(instruction.id)
+      starts.add(instruction.id)
     elif instruction.opcode.endswith("-done") and (
-      (awaited := instruction.operand_ids[0]) in known
+      (awaited := instruction.operand_ids[0]) in starts
     ):
       if awaited in in_flight:
         in_flight.remove(awaited)
-        found.add(awaited)
+        at_once.add(awaited)
     elif instruction.opcode not in _NOPS_BETWEEN:
       in_flight.clear()
-  return found
+  return at_once
 
 
 # RunPostSchedulingPipelines in xla/service/gpu/gpu_compiler.cc.

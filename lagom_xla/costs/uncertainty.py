@@ -167,7 +167,7 @@ def scenarios(
     small_collectives=0.0,
   )
   wrong: list[tuple[str, str, Sequence[float]]] = []
-  for part, what, is_both_ways in _PARTS:
+  for part, words, is_both_ways in _PARTS:
     if part == "between_nodes" and cluster.num_nodes == 1:
       continue
     if part in ("within_nodes", "between_nodes"):
@@ -175,7 +175,7 @@ def scenarios(
     else:
       spread = spreads()[part]
     factors = spread.factors[: 2 if is_both_ways else 1]
-    wrong.append((part, what, factors))
+    wrong.append((part, words, factors))
   wrong.append(
     (
       "scattered_reads",
@@ -193,9 +193,9 @@ def scenarios(
     ]
   found = [
     scenario_lib.Scenario(
-      name=f"{what} {in_words.off_by(f)}", part=part, **{part: f}
+      name=f"{words} {in_words.off_by(f)}", part=part, **{part: f}
     )
-    for part, what, factors in wrong
+    for part, words, factors in wrong
     for f in factors
   ]
   return (free, *found, scenario_lib.SURE)

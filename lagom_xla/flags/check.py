@@ -352,14 +352,14 @@ def _misread(
   text: str, words: Sequence[mend.Word]
 ) -> Iterator[tuple[int, Finding]]:
   """Words that XLA misreads or does not read, with their positions."""
-  _, rest = syntax.parse(text)
-  stop = len(text.rstrip(syntax.SPACE)) - len(rest) if rest else len(text)
+  _, tail = syntax.parse(text)
+  stop = len(text.rstrip(syntax.SPACE)) - len(tail) if tail else len(text)
   unread = [word for word in words if word.at + len(word.written) > stop]
-  told = set()
+  reported = set()
   for word in words:
-    if word.written in told and not word.flags:
+    if word.written in reported and not word.flags:
       continue
-    told.add(word.written)
+    reported.add(word.written)
     why = [word.why] if word.why else []
     if word in unread and not (word.flags or word.why):
       why.append("It is not a flag.")

@@ -75,18 +75,18 @@ def watched() -> Iterator[list[environment.Own]]:
 
   Changes that came too late are undone, with a RuntimeWarning.
   """
-  known: Any = os.environ
-  found: list[environment.Own] = []
+  environ: Any = os.environ
+  changes: list[environment.Own] = []
   before, had_started = os.environ.get(_NAME), request.has_started()
-  own, known.__class__ = type(known), _Watched
+  own, environ.__class__ = type(environ), _Watched
   _changes.clear()
   try:
-    yield found
+    yield changes
   finally:
-    known.__class__ = own
-    found += [change for change in _changes if not change.is_late]
+    environ.__class__ = own
+    changes += [change for change in _changes if not change.is_late]
   late = [change for change in _changes if change.is_late]
-  if late and not found:
+  if late and not changes:
     _restore(before)
   # Dumps change no step: MaxText asks for some where nothing is set.
   places = [change.place for change in late if change.is_of_the_step]

@@ -163,7 +163,7 @@ def _compiled(
   from lagom_xla.flags import environment
   from lagom_xla.flags import syntax
 
-  beside = environment.of_compile(handed)
+  settings = environment.of_compile(handed)
   try:
     text = syntax.follow(environ.get("XLA_FLAGS", ""))
     flags, _ = syntax.parse(text)
@@ -174,12 +174,12 @@ def _compiled(
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
     # XLA would end the process on these flags, or does not show its options.
     flags, values = (), {}
-  everything = environment.of_step({**values, **beside.values})
+  everything = environment.of_step({**values, **settings.values})
   named = {f.name: values.get(f.name, f.value or "") for f in flags}
-  told = environment.of_step({**named, **beside.values})
+  set_here = environment.of_step({**named, **settings.values})
   return hashlib.sha256(repr(everything).encode()).hexdigest(), {
-    name if name in beside.build else f"--{name}": environment.shown(value)
-    for name, value in told.items()
+    name if name in settings.build else f"--{name}": environment.shown(value)
+    for name, value in set_here.items()
   }
 
 

@@ -280,14 +280,14 @@ class LiveStep:
         self._current.runner.take_back(self._num_free + 1)
         self._current.runner.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
-      found = self._signatures.find(lowered)
-      if found is None:
-        found = self._signatures.begin(lowered)
+      signature = self._signatures.find(lowered)
+      if signature is None:
+        signature = self._signatures.begin(lowered)
         self._turns.restart()
-      self._current = found
-      results = self._run(found, args, kwargs)
+      self._current = signature
+      results = self._run(signature, args, kwargs)
       self._is_own = False
-      self._rest_if_done(found, results)
+      self._rest_if_done(signature, results)
       return results, None, True
     finally:
       self._is_busy = was_busy

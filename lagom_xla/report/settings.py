@@ -69,11 +69,11 @@ class Group:
 def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
   """The settings of a tuning's plan."""
   plan = tuning.plan
-  seen = {effect.knob: effect for effect in tuning.effects}
+  effects = {effect.knob: effect for effect in tuning.effects}
 
-  def told(parts: Iterable[tuple[str, str]]) -> list[Setting]:
+  def settings_of(parts: Iterable[tuple[str, str]]) -> list[Setting]:
     return [
-      of_effect(seen[name]) if name in seen else _unchecked(name, value)
+      of_effect(effects[name]) if name in effects else _unchecked(name, value)
       for name, value in parts
     ]
 
@@ -83,7 +83,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
     return Group(
       name=name,
       change=_change(before_us, after_us),
-      settings=tuple(sorted(settings, key=lambda one: -one.gain_us)),
+      settings=tuple(sorted(settings, key=lambda setting: -setting.gain_us)),
     )
 
   if not plan.xla.is_default:
@@ -98,7 +98,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       name,
       tuning.timeline_before.step_time_us,
       _xla_us(tuning),
-      told([*parts(plan.xla), *options]),
+      settings_of([*parts(plan.xla), *options]),
     )
   if plan.nccl_settings:
     yield group(
@@ -112,7 +112,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       f"NCCL's environment (env.sh){where(plan)}",
       plan.prediction.xla_us,
       plan.prediction.nccl_env_us,
-      told(plan.nccl_env.items()),
+      settings_of(plan.nccl_env.items()),
     )
 
 

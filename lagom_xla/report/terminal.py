@@ -165,7 +165,7 @@ def _verdict_on_step(
     f"{what} cost {_ms(lost_us)} of a step of {_ms(step_us)},"
     f" {lost_us / step_us if step_us else 0.0:.1%}"
   )
-  known = uncertainty.step_time(uncertainty.times(step, step.default))
+  estimate = uncertainty.step_time(uncertainty.times(step, step.default))
   hidden = in_words.some([*{*step.calls_that_may_communicate.values()}])
   moves_data = step.analysis.collectives or step.analysis.host_copies
   if hidden and moves_data:
@@ -184,7 +184,7 @@ def _verdict_on_step(
   return _verdict(
     f"{name} on {step.cluster.name}: {words} ({step.basis}).",
     (
-      _today(step_us, known.low, known.high, known.is_open),
+      _today(step_us, estimate.low, estimate.high, estimate.is_open),
       ("lower bound", _ms(lower_bound.us(step)), _BOUND),
     ),
   )

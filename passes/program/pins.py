@@ -607,7 +607,7 @@ def shard_arguments(
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
     main = mlir.functions_by_name(copy.operation)["main"]
-    given = [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
+    attrs = [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
     mesh = next(s for s in shardings_of(main) if s is not None).mesh_or_ref
     results = []
     if "res_attrs" in main.attributes:
@@ -617,12 +617,12 @@ def shard_arguments(
     for number, dims in wanted.items():
       rank = len(mlir.shape_of(arguments[number]) or ())
       sharding = _sharded(shardings_of(main)[number], mesh, rank, dims)
-      given[number] = _with(given[number], sharding)
+      attrs[number] = _with(attrs[number], sharding)
       alias = "tf.aliasing_output"
-      if alias in given[number] and results:
-        result = ir.IntegerAttr(given[number][alias]).value
+      if alias in attrs[number] and results:
+        result = ir.IntegerAttr(attrs[number][alias]).value
         results[result] = _with(results[result], sharding)
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
     if results:
       main.attributes["res_attrs"] = ir.ArrayAttr.get(results)
     return copy

@@ -255,15 +255,15 @@ def check() -> None:
 
 
 def _listed(
-  name: str, known: Mapping[str, str], elements: Sequence[str]
+  name: str, variables: Mapping[str, str], elements: Sequence[str]
 ) -> Mapping[str, frozenset[str]]:
   """The elements that a list allows, by function; only functions it sets."""
-  found: dict[str, frozenset[str]] = {}
-  text = known.get(name, "")
+  allowed: dict[str, frozenset[str]] = {}
+  text = variables.get(name, "")
 
-  def refused(what: str) -> errors.FlagsError:
+  def refused(reason: str) -> errors.FlagsError:
     return errors.FlagsError(
-      f"NCCL would end the job because {name} is {text!r}: {what}."
+      f"NCCL would end the job because {name} is {text!r}: {reason}."
     )
 
   for entry in filter(None, text.split(";")):
@@ -283,5 +283,5 @@ def _listed(
       raise refused(f"{unknown[0]!r} is not one of {', '.join(elements)}")
     if listed.startswith("^"):
       words = {*elements} - words
-    found |= dict.fromkeys(functions, frozenset(words - {""}))
-  return found
+    allowed |= dict.fromkeys(functions, frozenset(words - {""}))
+  return allowed

@@ -232,36 +232,36 @@ def losses(
   explained = explaining.of_run(step, configuration)
   least_us = _LEAST_EXPLAINED * explained.step_us
   ranked = sorted(
-    explained.collectives, key=lambda one: -(one.exposed_us + one.slowed_us)
+    explained.collectives, key=lambda loss: -(loss.exposed_us + loss.slowed_us)
   )
   alike: dict[object, list[explanation_lib.Collective]] = {}
   firsts: dict[object, report.Collective] = {}
-  for one in ranked[:_MOST_LOOKED_AT]:
-    label = _label(one.name, instructions)
+  for loss in ranked[:_MOST_LOOKED_AT]:
+    label = _label(loss.name, instructions)
     slowed = why_slows = reason = ""
-    if one.slowed_us >= least_us and one.slows:
-      slowed = one.slows[0].kernel
-      why_slows = _why_slows(step, configuration, one)
-    if one.exposed_us >= least_us and one.parts:
-      reason = one.parts[0].reason
-    kinds = tuple(array.kind for array in one.moves)
+    if loss.slowed_us >= least_us and loss.slows:
+      slowed = loss.slows[0].kernel
+      why_slows = _why_slows(step, configuration, loss)
+    if loss.exposed_us >= least_us and loss.parts:
+      reason = loss.parts[0].reason
+    kinds = tuple(array.kind for array in loss.moves)
     why = _FIGURES.sub("", why_slows)
     key = (label.what, kinds, label.source, reason, why)
-    alike.setdefault(key, []).append(one)
+    alike.setdefault(key, []).append(loss)
     first = report.Collective(
       label=label,
       num_others=0,
-      executions=one.executions,
-      lone_us=one.lone_us,
-      wait_us=one.exposed_us,
-      slows_us=one.slowed_us,
-      why_waits=one.why if reason else "",
+      executions=loss.executions,
+      lone_us=loss.lone_us,
+      wait_us=loss.exposed_us,
+      slows_us=loss.slowed_us,
+      why_waits=loss.why if reason else "",
       slowed=slowed,
       why_slows=why_slows,
     )
     firsts.setdefault(key, first)
   rows = [_together(firsts[key], some) for key, some in alike.items()]
-  rows.sort(key=lambda one: one.wait_us + one.slows_us, reverse=True)
+  rows.sort(key=lambda loss: loss.wait_us + loss.slows_us, reverse=True)
   return tuple(rows[:_MOST])
 
 

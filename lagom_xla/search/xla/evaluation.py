@@ -542,7 +542,7 @@ def searched(
 
 
 def from_the_beginning(
-  found: candidates.Candidate,
+  candidate: candidates.Candidate,
   *,
   target: target_lib.Target,
   without_plugin: channel_cap.WithoutPlugin | None = None,
@@ -553,7 +553,7 @@ def from_the_beginning(
   If another step runs then, its NCCL settings are searched again.
 
   Args:
-    found: the candidate.
+    candidate: the candidate.
     target: the candidate's target.
     without_plugin: what a job without the tuner plugin sets; None if the job
       loads the plugin.
@@ -564,30 +564,30 @@ def from_the_beginning(
   """
   beginning = target.from_the_beginning()
   if beginning is target:
-    return found
-  module = beginning.schedule(found.config)
-  if module.proto == found.step.analysis.module.proto:
-    return found
-  step = of_schedule(module, target, found.config)
-  runs = _runs(found, step, compiled)
-  if _digest(runs) != _digest(found.runs):
+    return candidate
+  module = beginning.schedule(candidate.config)
+  if module.proto == candidate.step.analysis.module.proto:
+    return candidate
+  step = of_schedule(module, target, candidate.config)
+  runs = _runs(candidate, step, compiled)
+  if _digest(runs) != _digest(candidate.runs):
     judged = searched(
-      found.config, step, runs, target=target, without_plugin=without_plugin
+      candidate.config, step, runs, target=target, without_plugin=without_plugin
     )
-    return dataclasses.replace(judged, peak_bytes=found.peak_bytes)
-  settings = {key: found.settings[key] for key in runs.keys}
+    return dataclasses.replace(judged, peak_bytes=candidate.peak_bytes)
+  settings = {key: candidate.settings[key] for key in runs.keys}
   under_nccl_defaults = runs.timeline(runs.default)
-  is_searched = found.is_searched
+  is_searched = candidate.is_searched
   tuned = runs.timeline(settings) if is_searched else under_nccl_defaults
   return dataclasses.replace(
-    found,
+    candidate,
     step=step,
     runs=runs,
     under_nccl_defaults=under_nccl_defaults,
     tuned=tuned,
     default_times=uncertainty.times(runs, runs.default),
     tuned_times=uncertainty.times(runs, settings),
-    capped=found.capped if found.takes_plugin else tuned,
+    capped=candidate.capped if candidate.takes_plugin else tuned,
   )
 
 

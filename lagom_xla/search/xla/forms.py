@@ -97,8 +97,8 @@ def search_strands(
   if incumbent.config.options:
     quickest = _quickest_of_each(attempts.scheduled)
     able = [c for c in quickest if candidates.can_win(c, attempts.so_far)]
-    alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
-    for candidate, config in zip(able, in_turn(alone), strict=True):
+    plain = [config_lib.XlaConfig(program=c.config.program) for c in able]
+    for candidate, config in zip(able, in_turn(plain), strict=True):
       if candidates.can_win(candidate, attempts.so_far):
         attempts.make(config)
   so_far = attempts.so_far
@@ -504,8 +504,8 @@ def _moves(
   now = slices.get(kind.labels[0], 1)
   numbers = (1, *kind.pieces)
   at = numbers.index(now)
-  wanted = numbers[at + 1 : at + 2] + numbers[max(at - 1, 0) : at]
-  for num in wanted if now > 1 else (kind.num_pieces,):
+  neighbors = numbers[at + 1 : at + 2] + numbers[max(at - 1, 0) : at]
+  for num in neighbors if now > 1 else (kind.num_pieces,):
     cut = dict.fromkeys(kind.labels, num) if num > 1 else {}
     if others or cut:
       yield {**others, **cut}

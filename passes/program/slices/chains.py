@@ -474,8 +474,8 @@ def _by_rule(
       is_whole = shapes[0][of_operand] == shape[dim]
       return (Cut(of_operand, parts) if is_whole else None,)
     case "reshape":
-      found = _reshaped(cut, shape, shapes[0])
-      return None if found is None else (found,)
+      unshaped = _reshaped(cut, shape, shapes[0])
+      return None if unshaped is None else (unshaped,)
     case "transpose":
       return (Cut(_integers(operation, "permutation")[dim], parts),)
     case "dot_general":
@@ -483,13 +483,13 @@ def _by_rule(
       if dim < len(dims.batch):
         return tuple(Cut(of_operand, parts) for of_operand in dims.batch[dim])
       side, of_operand = dims.free[dim - len(dims.batch)]
-      taken = Cut(of_operand, parts)
-      return (taken, None) if side == 0 else (None, taken)
+      of_side = Cut(of_operand, parts)
+      return (of_side, None) if side == 0 else (None, of_side)
     case "reduce":
       reduced = _integers(operation, "dimensions")
-      kept = [d for d in range(len(shapes[0])) if d not in reduced]
+      left_dims = [d for d in range(len(shapes[0])) if d not in reduced]
       num = len(shapes) // 2
-      return (Cut(kept[dim], parts),) * num + (None,) * num
+      return (Cut(left_dims[dim], parts),) * num + (None,) * num
     case "concatenate" | "sort":
       return None if dim == _integer(operation, "dimension") else same
     case "reverse":

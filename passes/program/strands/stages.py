@@ -55,14 +55,14 @@ class TripBody(mlir.Dataflow):
     Includes the unpacking of tuples that they return. Also returns the numbers
     of the carries that advance with them.
     """
-    found: set[int] = set()
+    needed: set[int] = set()
     carries: set[int] = set()
     todo: list[Item] = [(position, 0) for position in positions]
     while todo:
       position, number = todo.pop()
       if position != ARGUMENT:
-        if position not in found:
-          found.add(position)
+        if position not in needed:
+          needed.add(position)
           todo.extend(self.uses[position])
       elif number not in self.invariant and number not in carries:
         carries.add(number)
@@ -72,9 +72,9 @@ class TripBody(mlir.Dataflow):
     # A library call may return a tuple, which no loop can carry.
     for position, operation in enumerate(self.operations):
       if operation.name == "stablehlo.get_tuple_element":
-        if any(source in found for source, _ in self.uses[position]):
-          found.add(position)
-    return frozenset(found), frozenset(carries)
+        if any(source in needed for source, _ in self.uses[position]):
+          needed.add(position)
+    return frozenset(needed), frozenset(carries)
 
 
 # Operations that only move data or are exact, so that recomputing them gives
