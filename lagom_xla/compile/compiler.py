@@ -26,6 +26,8 @@ import math
 import re
 from typing import Any, Generic, TypeVar
 
+import jax
+
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import deviceless
@@ -38,6 +40,7 @@ from lagom_xla.compile import xla
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import combine
+from lagom_xla.passes import dead_code
 from lagom_xla.passes import fusion_dispatch
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -63,6 +66,8 @@ _TILES_REMEDY = (
   " cuBLAS]"
 )
 
+# XLA of JAX 0.10.2 runs it: full compiles still have it.
+_DROPS_DEAD_CODE = jax.__version_info__ >= (0, 11)
 
 # By default each process of a job autotunes a part of each module, and waits
 # for the others' parts.
@@ -569,6 +574,8 @@ def _scheduled(
       f" {asked.lowered.name}."
     )
   module = hlo.Module(proto, asked.lowered.cluster.num_devices)
+  if _DROPS_DEAD_CODE:
+    module = dead_code.drop(module)
   return fusion_dispatch.apply(module)
 
 
