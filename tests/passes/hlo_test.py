@@ -286,6 +286,20 @@ def test_several_modules_on_stdout_are_refused_with_a_choice_named():
   assert "such as m.before_optimizations.txt" in message
 
 
+def test_text_in_which_a_collective_aliases_its_operand_is_read():
+  started = f"f32[8] all-reduce-start(p), {hlo_text.ALL}, to_apply=add"
+  body = f"""
+    p = f32[8] parameter(0)
+    start = {started}ALIASING, frontend_attributes={{a="b"}}
+    ROOT done = f32[8] all-reduce-done(start)
+  """
+  aliasing = ", output_to_operand_aliasing={{1}: (0, {})}"
+  module = hlo.load(hlo_text.text(body.replace("ALIASING", aliasing)))
+  _, start, _ = module.entry.instructions
+  assert start.opcode == "all-reduce-start" and start.use_global_device_ids
+  assert start.frontend_attributes.map == {"a": "b"}
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=30)
