@@ -203,11 +203,12 @@ def _combined(subject: Subject) -> str:
 
   first = min(range(len(spans)), key=lambda i: spans[i].used)
   last = max(range(len(spans)), key=lambda i: (spans[i].ready, i != first))
-  last_named = f"the last, {named(last)},"
-  first_named = "that one" if first == last else f"the first, {named(first)},"
+  ends = "that one is needed first"
+  if first != last:
+    ends = f"must be done when the first, {named(first)}, is needed"
   return (
-    f"XLA combined {in_words.count(spans, 'array')}, so it starts when"
-    f" {last_named} is ready, and must be done when {first_named} is needed"
+    f"XLA combined {in_words.count(spans, 'array')}, so it cannot start before"
+    f" the last, {named(last)}, is ready, and {ends}"
   )
 
 
