@@ -66,7 +66,7 @@ _TILES_REMEDY = (
   " cuBLAS]"
 )
 
-# XLA of JAX 0.10.2 runs it: full compiles still have it.
+# Whether XLA drops code behind barriers: full compiles of JAX 0.10.2 have it.
 _DROPS_DEAD_CODE = jax.__version_info__ >= (0, 11)
 
 # By default each process of a job autotunes a part of each module, and waits

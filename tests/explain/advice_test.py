@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import functools
 import itertools
 import pathlib
 import re
@@ -29,6 +28,7 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import provenance
 from lagom_xla.search.xla import evaluation
+import sgd_steps
 
 _WIDTH, _HIDDEN, _ROWS, _LENGTH, _LAYERS = 2048, 8192, 32, 1024, 3
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -461,16 +461,8 @@ def test_a_micro_batch_that_xla_peels_off_the_loop_is_counted(
   pipelined = xla_options.translate("xla_gpu_enable_pipelined_all_gather", True)
   assert not isinstance(pipelined, str)
 
-  @functools.partial(jax.jit, compiler_options=dict([pipelined]))
-  def step(weights, batch):
-    def add(total, part):
-      grads = jax.grad(loss)(weights, part)
-      return jax.tree.map(jnp.add, total, grads), None
-
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    grads, _ = jax.lax.scan(add, zeros, batch)
-    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
-
+  step = sgd_steps.accumulated(loss)
+  step = jax.jit(step, compiler_options=dict([pipelined]))
   matrices = {name: ((_WIDTH, _WIDTH), ("d",)) for name in "abc"}
   batch = _arrays(mesh, batch=((4, 4096, _WIDTH), (None, "d")))["batch"]
   weights = [*_arrays(mesh, **matrices).values()]
@@ -554,16 +546,7 @@ def test_tied_weights_do_not_count_as_more_micro_batches(h100s: Any) -> None:
     logits = (x @ (2 * weights["table"]).T).astype(jnp.float32)
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1))
 
-  @jax.jit
-  def step(weights, tokens):
-    def add(total, part):
-      grads = jax.grad(loss)(weights, part)
-      return jax.tree.map(jnp.add, total, grads), None
-
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    grads, _ = jax.lax.scan(add, zeros, tokens)
-    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
-
+  step = jax.jit(sgd_steps.accumulated(loss))
   size = (2 * _WIDTH, 2 * _WIDTH)  # XLA combines no two of them.
   matrices = {name: (size, ("d",)) for name in "abc"}
   arrays = _arrays(mesh, table=((32768, size[0]), (None, "d")), **matrices)

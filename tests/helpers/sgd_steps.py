@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax import lax
@@ -22,6 +23,24 @@ _ROWS, _HIDDEN = 2048, 1024  # Rows of each device.
 OFFLOADED_BYTES = _ROWS * _HIDDEN * 2
 
 Weights = tuple[jax.Array, jax.Array]
+
+
+def accumulated(
+  loss: Callable[[Any, jax.Array], jax.Array],
+) -> Callable[[Any, jax.Array], Any]:
+  """A step that adds up the gradients of each row of a batch in a scan."""
+
+  def step(weights: Any, batch: jax.Array) -> Any:
+    def add(total: Any, micro_batch: jax.Array) -> tuple[Any, None]:
+      grads = jax.grad(loss)(weights, micro_batch)
+      return jax.tree.map(jnp.add, total, grads), None
+
+    zeros = jax.tree.map(jnp.zeros_like, weights)
+    grads, _ = lax.scan(add, zeros, batch)
+    # As in most optimizers, the update is not linear in the sum.
+    return jax.tree.map(lambda w, g: w - g * jnp.abs(g), weights, grads)
+
+  return step
 
 
 def lower(

@@ -20,6 +20,7 @@ from lagom_xla.passes import dead_code
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.search.xla import knobs
+import sgd_steps
 
 _NUM_LAYERS = 3
 _ROWS, _WIDTH = 1024, 2048
@@ -42,14 +43,7 @@ def target(h100s) -> target_lib.StepTarget:
       x = layer(x, up, down)
     return jnp.mean(jnp.square(x))
 
-  def step(weights, batch):
-    def add(total, x):
-      grads = jax.grad(loss_of)(weights, x)
-      return jax.tree.map(jnp.add, total, grads), None
-
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    grads, _ = jax.lax.scan(add, zeros, batch)
-    return jax.tree.map(lambda w, g: w - g, weights, grads)
+  step = jax.jit(sgd_steps.accumulated(loss_of))
 
   def shape(sharding: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
@@ -57,7 +51,7 @@ def target(h100s) -> target_lib.StepTarget:
   rows = sharded("data")
   weights = [(shape(rows, _WIDTH, _WIDTH),) * 2] * _NUM_LAYERS
   batch = shape(sharded(None, "data"), 2, _ROWS * len(h100s), _WIDTH)
-  return compiles.target(jax.jit(step).lower(weights, batch))
+  return compiles.target(step.lower(weights, batch))
 
 
 def test_a_pipelined_schedule_has_the_work_of_the_full_compile(target):
